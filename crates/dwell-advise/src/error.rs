@@ -10,7 +10,7 @@ pub enum Error {
     NoProcess(u32),
     /// This process may not load BPF programs.
     #[error(
-        "the kernel does not let this user trace ({0}); run as root, or give dwell-commands CAP_BPF and CAP_PERFMON"
+        "the kernel does not let this user trace ({0}); run as root, or give dwell CAP_BPF and CAP_PERFMON"
     )]
     Forbidden(String),
     /// The kernel traces processes by numbers that are others here.

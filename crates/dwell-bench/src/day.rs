@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use dwell_sim::assign::in_line;
 use serde::Deserialize;
 
 use crate::contender;
@@ -82,9 +83,7 @@ impl Day {
     /// The file or a field of it that makes no scenario.
     pub fn parse(origin: &str, text: &str) -> Result<Self> {
         let day: Day = toml::from_str(text).map_err(|error| {
-            let at = error.span().map_or(0, |span| span.start);
-            let line = text[..at.min(text.len())].matches('\n').count() + 1;
-            anyhow::anyhow!("{origin}, line {line}: {}", error.message().replace('\n', " "))
+            anyhow::anyhow!("{origin}, {}", in_line(text, error.span(), error.message()))
         })?;
         ensure!(!day.phases.is_empty(), "{origin}: a day needs a phase ([[phase]])");
         for (at, phase) in day.phases.iter().enumerate() {

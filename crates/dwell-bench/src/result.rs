@@ -340,6 +340,12 @@ impl Run {
         self.verdict = Some(conclusion::sentence(self, baseline));
     }
 
+    /// Compares with a baseline and says what that means for each contender.
+    pub fn conclude_each(&mut self, baseline: &str) {
+        self.compare_with(baseline);
+        self.verdict = Some(conclusion::each::sentence(self, baseline));
+    }
+
     /// Remembers how a contender was set up.
     pub fn tell(&mut self, configured: Option<Configured>) {
         if let Some(new) = configured.filter(|new| !self.contenders.contains(new)) {

@@ -19,6 +19,7 @@ use crate::machine::Machine;
 use crate::measure::Measure;
 use crate::program::Peers;
 use crate::result::{Direction, Load, Pattern, Requests, Row, Run, Setting};
+use crate::samples;
 use crate::subject::Subject;
 use crate::units;
 
@@ -64,6 +65,31 @@ impl Plan {
         }
         let cells = subjects * self.loads.len() * self.schedulers.len() * self.requests().count();
         (cells * self.sizes.len() * self.contenders.len() * self.rounds) as u64
+    }
+
+    /// Fails unless it can be measured on these addresses, before a probe takes its time.
+    ///
+    /// # Errors
+    /// A contender, scheduler or place for samples that is not there; requests that do not fit.
+    pub fn check(&self, addresses: &[PathBuf]) -> Result<()> {
+        self.contenders.iter().try_for_each(|name| contender::check_name(name))?;
+        self.peers()?;
+        self.keep.samples.as_deref().map_or(Ok(()), samples::check_name)?;
+        self.check_schedulers(addresses)?;
+        let sizes = self.sizes();
+        addresses.iter().try_for_each(|address| Subject::check(address, self.writes(), &sizes))
+    }
+
+    /// Fails on a scheduler that a device with schedulers does not offer.
+    fn check_schedulers(&self, addresses: &[PathBuf]) -> Result<()> {
+        for name in self.schedulers.iter().flatten() {
+            for address in addresses {
+                if let Some(schedulers) = Scheduler::beneath(address)? {
+                    schedulers.offers(name)?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The program with the peers, where some of its peers take part.
@@ -135,7 +161,8 @@ pub fn run(
     for size in plan.sizes() {
         subjects.iter().try_for_each(|subject| subject.check_size(size))?;
     }
-    check_schedulers(plan, subjects)?;
+    let addresses: Vec<_> = subjects.iter().map(|subject| subject.address.clone()).collect();
+    plan.check_schedulers(&addresses)?;
     let devices = subjects.iter().map(Subject::describe).collect();
     let mut run = Run::new(Machine::gather(), command, devices);
     let mut keeper = Keeper::new(&plan.keep)?;
@@ -236,18 +263,6 @@ fn live(
     }
     let why = run.left_out.join("; ");
     ensure!(!run.rows.is_empty() || why.is_empty(), "nothing is left to measure: {why}");
-    Ok(())
-}
-
-/// Fails on a scheduler that a device with schedulers does not offer, before anything is measured.
-fn check_schedulers(plan: &Plan, subjects: &[Subject]) -> Result<()> {
-    for name in plan.schedulers.iter().flatten() {
-        for subject in subjects {
-            if let Some(schedulers) = Scheduler::beneath(&subject.address)? {
-                schedulers.offers(name)?;
-            }
-        }
-    }
     Ok(())
 }
 

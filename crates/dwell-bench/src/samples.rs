@@ -43,6 +43,18 @@ pub(crate) struct Samples {
     lost: (u64, u64),
 }
 
+/// Fails unless the name of a file for samples says in which format.
+pub(crate) fn check_name(path: &Path) -> Result<()> {
+    match ["csv", "parquet"].contains(&extension(path)) {
+        true => Ok(()),
+        false => bail!("{}: samples go to a file that ends in .csv or .parquet", path.display()),
+    }
+}
+
+fn extension(path: &Path) -> &str {
+    path.extension().and_then(|end| end.to_str()).unwrap_or_default()
+}
+
 enum Sink {
     Csv {
         file: File,
@@ -59,11 +71,8 @@ impl Samples {
     }
 
     fn bounded(path: &Path, most: usize) -> Result<Self> {
-        let name = path.display();
-        let extension = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
-        if !["csv", "parquet"].contains(&extension) {
-            bail!("{name}: samples go to a file that ends in .csv or .parquet");
-        }
+        check_name(path)?;
+        let (name, extension) = (path.display(), extension(path));
         let cannot = || format!("cannot write samples to {name}");
         let mut file = File::create(path).with_context(cannot)?;
         let sink = match extension {

@@ -78,9 +78,8 @@ impl Subject {
         store: Option<&ProfileStore>,
         probing: &Probing,
     ) -> Result<Self> {
-        let scheme = open::is_scheme(address);
-        let device = if scheme { None } else { Some(Device::beneath(address)?) };
-        let memory = device.as_ref().is_some_and(|device| device.kind == DeviceKind::Tmpfs);
+        // With the rights of the measurement, so that what they lack is said before it begins.
+        let Reached { device, direct, extent } = reach(address, write)?;
         let stored = match (store, &device) {
             (Some(store), Some(device)) => {
                 let release = dwell_host::capability::kernel_release().unwrap_or_default();
@@ -99,9 +98,6 @@ impl Subject {
             Some(device) => device.to_string(),
             None => address.display().to_string(),
         };
-        let direct = device.is_some() && !memory;
-        // With the rights of the measurement, so that what they lack is said before it begins.
-        let opened = dwell::Options::new().direct(direct).write(write).open(address)?;
         Ok(Subject {
             name: name.into(),
             address: address.to_owned(),
@@ -111,9 +107,17 @@ impl Subject {
             profile: Some(profile),
             description,
             emulated: emulated(address)?,
-            bytes: opened.bytes()?,
-            block_bytes: opened.source().alignment().into(),
+            bytes: extent.bytes,
+            block_bytes: extent.block_bytes,
         })
+    }
+
+    /// Fails unless there will be a subject at an address, and requests of these sizes fit it. It
+    /// asks nobody for time: a probe takes seconds.
+    pub fn check(address: &Path, write: bool, sizes: &[u64]) -> Result<()> {
+        let Reached { extent, .. } = reach(address, write)?;
+        let name = address.display().to_string();
+        sizes.iter().try_for_each(|&size| extent.check_size(&name, size))
     }
 
     /// For the report.
@@ -144,20 +148,49 @@ impl Subject {
 
     /// Fails unless requests of `size_bytes` fit and are whole blocks.
     pub fn check_size(&self, size_bytes: u64) -> Result<()> {
+        let extent = Extent { bytes: self.bytes, block_bytes: self.block_bytes };
+        extent.check_size(&self.name, size_bytes)
+    }
+}
+
+/// A subject before anything is known of its device.
+struct Reached {
+    device: Option<Device>,
+    direct: bool,
+    extent: Extent,
+}
+
+/// Opens what an address names as a measurement will.
+fn reach(address: &Path, write: bool) -> Result<Reached> {
+    let scheme = open::is_scheme(address);
+    let device = if scheme { None } else { Some(Device::beneath(address)?) };
+    let memory = device.as_ref().is_some_and(|device| device.kind == DeviceKind::Tmpfs);
+    let direct = device.is_some() && !memory;
+    let opened = dwell::Options::new().direct(direct).write(write).open(address)?;
+    let block_bytes = opened.source().alignment().into();
+    Ok(Reached { device, direct, extent: Extent { bytes: opened.bytes()?, block_bytes } })
+}
+
+/// What requests have to fit.
+struct Extent {
+    bytes: u64,
+    block_bytes: u64,
+}
+
+impl Extent {
+    fn check_size(&self, name: &str, size_bytes: u64) -> Result<()> {
         let block = self.block_bytes;
         if size_bytes == 0 || !size_bytes.is_multiple_of(block) {
             bail!(
-                "{}: request size {size_bytes} bytes is not a multiple of the block, {block} bytes",
-                self.name
+                "{name}: request size {size_bytes} bytes is not a multiple of the block, {block} bytes"
             );
         }
         if size_bytes > MOST {
-            bail!("{}: request size {size_bytes} bytes; at most {MOST}", self.name);
+            bail!("{name}: request size {size_bytes} bytes; at most {MOST}");
         }
         if size_bytes > self.bytes {
             bail!(
-                "{}: request size {size_bytes} bytes is larger than what it holds, {} bytes",
-                self.name,
+                "{name}: request size {size_bytes} bytes is larger than what it holds, {} bytes",
                 self.bytes
             );
         }

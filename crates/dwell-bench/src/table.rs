@@ -228,6 +228,9 @@ fn percentiles(row: &Row) -> String {
         row.median(|r| r.p99_ns as f64),
         row.median(|r| r.p999_ns as f64),
     ];
+    if all == [0.0; 3] {
+        return "–".into();
+    }
     let (divisor, unit) = units::time_unit(all[0]);
     let figures = all.map(|ns| match ns / divisor {
         value if divisor == 1.0 || value >= 99.95 => format!("{value:.0}"),

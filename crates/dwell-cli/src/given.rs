@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 use dwell::device::Device;
+use dwell::emulated::Spec;
 use dwell::open::is_scheme;
+use dwell_nfs::url::Url;
 use rustix::fs::{Access, access};
 
 use crate::answer::wrong;
@@ -34,16 +36,36 @@ pub fn milliseconds(text: &str) -> Result<u64, String> {
     }
 }
 
-/// What can be measured: a file or a block device that can be opened, or an address.
+/// What can be measured, each once: a file or a block device that can be opened, or an address.
 ///
 /// # Errors
 /// What it is instead, or why it cannot be opened.
 pub fn subjects(paths: &[PathBuf]) -> Result<()> {
+    once("PATH", paths.iter().map(|path| path.display().to_string()))?;
+    for path in paths {
+        address(path)?;
+    }
     for path in paths.iter().filter(|path| !is_scheme(path)) {
         Device::beneath(path)?;
         File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
     }
     Ok(())
+}
+
+/// An emulated device's or an NFS file's address, if the path looks like one.
+///
+/// # Errors
+/// The part of the address that is wrong.
+pub fn address(path: &Path) -> Result<()> {
+    match path.to_str().and_then(|text| Some((text.split_once(':')?.0, text))) {
+        Some(("emu", text)) => text.parse::<Spec>().map(drop).map_err(wrong_address),
+        Some(("nfs", text)) => text.parse::<Url>().map(drop).map_err(wrong_address),
+        _ => Ok(()),
+    }
+}
+
+fn wrong_address(error: impl Into<anyhow::Error>) -> anyhow::Error {
+    wrong(as_text(error))
 }
 
 /// A file that is to be copied, or a directory if trees are.
@@ -85,6 +107,20 @@ pub fn output(path: Option<&Path>) -> Result<()> {
         Err(error) if !path.exists() => {
             let error = std::io::Error::from(error);
             bail!("{}: cannot write in {}: {error}", path.display(), dir.display())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A file that is to be written anew, as [`output`]; what it holds is lost only with --force.
+///
+/// # Errors
+/// As of [`output`]; a file that holds something.
+pub fn new_output(path: &Path, force: bool) -> Result<()> {
+    output(Some(path))?;
+    match path.metadata() {
+        Ok(there) if there.is_file() && there.len() > 0 && !force => {
+            bail!("{}: exists already; --force overwrites it", path.display())
         }
         _ => Ok(()),
     }

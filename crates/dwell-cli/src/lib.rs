@@ -9,7 +9,6 @@ mod chart;
 mod cmd;
 mod exec;
 mod exporter;
-mod front;
 mod given;
 mod help;
 mod openmetrics;
@@ -26,10 +25,9 @@ mod terminal;
 
 use std::process::ExitCode;
 
-use clap::{FromArgMatches as _, Parser, Subcommand};
+use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
 
 use answer::answer;
-pub use front::front;
 pub use help::command;
 
 /// Storage I/O that decides per request whether to busy-wait or to context-switch.
@@ -59,6 +57,9 @@ struct Cli {
     /// Print no progress and no warnings
     #[arg(short, long, global = true)]
     quiet: bool,
+    /// Say first which settings, profiles and pages are used
+    #[arg(short, long, global = true, conflicts_with = "quiet")]
+    verbose: bool,
     #[command(subcommand)]
     command: Command,
 }
@@ -118,13 +119,28 @@ impl Command {
 
 /// Runs the command with the arguments of this process.
 pub fn main() -> ExitCode {
+    if let Some(args) = run_alone() {
+        return answer(cmd::run::run(&args));
+    }
     dwell_channel::client::register();
     dwell_nfs::queue::register();
     answer(asked().and_then(|cli| {
         show::color(cli.color);
         progress::quiet(cli.quiet);
+        for (what, place) in cli.verbose.then(places::used).into_iter().flatten() {
+            progress::note(&format!("dwell: {what}: {}", show::one_line(&place)));
+        }
         cli.command.run()
     }))
+}
+
+/// The arguments of a plain `dwell run`. A script may start it before each of its programs, so the
+/// other commands are not described first. Help and wrong arguments take the long way.
+fn run_alone() -> Option<cmd::run::Args> {
+    let mut words = std::env::args_os().skip(1);
+    words.next().filter(|word| word == "run")?;
+    let command = cmd::run::Args::augment_args(clap::Command::new("run").no_binary_name(true));
+    cmd::run::Args::from_arg_matches(&command.try_get_matches_from(words).ok()?).ok()
 }
 
 /// What the command line asks for.

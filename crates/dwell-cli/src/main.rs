@@ -8,5 +8,5 @@
 unsafe extern "C" {}
 
 fn main() -> std::process::ExitCode {
-    dwell_cli::front()
+    dwell_cli::main()
 }

@@ -58,6 +58,25 @@ pub fn who() -> String {
     name.unwrap_or_else(|| format!("user {}", effective_uid()))
 }
 
+/// What this program uses, by name.
+pub fn used() -> [(&'static str, String); 4] {
+    let profiles = known_profiles();
+    let (machine, user) = settings();
+    let there = |path: PathBuf| match path.exists() {
+        true => path.display().to_string(),
+        false => format!("{} (not there)", path.display()),
+    };
+    let listed = |places: [Option<PathBuf>; 2]| {
+        places.into_iter().flatten().map(there).collect::<Vec<_>>().join(", ")
+    };
+    [
+        ("version", env!("CARGO_PKG_VERSION").to_owned()),
+        ("settings", listed([Some(machine), user])),
+        ("profiles", listed([Some(profiles.dir), profiles.machine])),
+        ("host page", host_page().display().to_string()),
+    ]
+}
+
 /// How this program's monitor works.
 pub fn monitor() -> Config {
     Config { host_page: Some(host_page()), off_switch: off_switch(), ..Config::default() }
@@ -88,13 +107,10 @@ pub fn is_program(word: &OsStr) -> bool {
     !word.is_empty() && env::split_paths(&search).any(|directory| runs(&directory.join(path)))
 }
 
-/// The program that has all commands.
-pub const COMMANDS: &str = "dwell-commands";
-
 /// What was built or installed with this program: beside it, or in the directories for libraries
 /// that belong to its own.
 pub fn installed(name: &str) -> Result<PathBuf> {
-    let here = env::current_exe().context("where this program is")?;
+    let here = own_program()?;
     let dir = here.parent().unwrap_or(Path::new("/"));
     let places = [dir.to_owned(), dir.join("../lib"), dir.join("../lib/dwell")];
     places.iter().map(|place| place.join(name)).find(|file| file.is_file()).with_context(|| {
@@ -105,24 +121,9 @@ pub fn installed(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// The program that a person would start in place of this one.
-pub fn front() -> Result<PathBuf> {
-    let here = env::current_exe().context("finding this program's own file")?;
-    if here.file_name() != Some(OsStr::new(COMMANDS)) {
-        return Ok(here);
-    }
-    let dir = here.parent().unwrap_or(Path::new("/"));
-    let installed = dir.ancestors().nth(2).map(|prefix| prefix.join("bin/dwell"));
-    [Some(dir.join("dwell")), installed]
-        .into_iter()
-        .flatten()
-        .find(|file| file.is_file())
-        .with_context(|| {
-            format!(
-                "dwell is neither beside {} nor in ../../bin from there; install it",
-                here.display()
-            )
-        })
+/// The file of this program.
+pub fn own_program() -> Result<PathBuf> {
+    env::current_exe().context("finding this program's own file")
 }
 
 /// The directory with the Valgrind tool: as chosen, or beside this program, or beside its

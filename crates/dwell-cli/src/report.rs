@@ -56,17 +56,6 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
         screen.paint(Tone::Strong, &show::one_line(&profile.kernel_name))
     );
     let mut add = |label: &str, fact_text: &str| text += &fact(screen, label, fact_text);
-    add("identity", &show::one_line(&profile.device_id));
-    add(
-        "measured",
-        &format!(
-            "{} by dwell {}, Linux {}, scheduler {}",
-            profile.measured_utc(),
-            profile.dwell_version,
-            profile.kernel_release,
-            profile.scheduler
-        ),
-    );
     add("class", &screen.paint(Tone::Strong, profile.class()));
     add("size threshold", &show::threshold(decision.size_threshold_bytes));
     let mut notes = profile.notes.iter();
@@ -136,6 +125,17 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
             ),
         );
     }
+    add("identity", &show::one_line(&profile.device_id));
+    add(
+        "measured",
+        &format!(
+            "{} by dwell {}, Linux {}, scheduler {}",
+            profile.measured_utc(),
+            profile.dwell_version,
+            profile.kernel_release,
+            profile.scheduler
+        ),
+    );
     for note in notes {
         let label = format!("{:<LABEL$}", "! note");
         text += &screen.labelled_in(Tone::Warning, &label, &show::one_line(note));

@@ -26,7 +26,15 @@ fn every_contender_is_measured_on_what_is_named() {
     std::fs::write(&file, content).unwrap();
     let report = directory.path().join("report");
     let mut words = vec![file.to_str().unwrap(), "--out", report.to_str().unwrap(), "--json"];
-    words.extend(["--rounds", "2", "--max-time", "300ms", "--work", "random,strided", "--ways"]);
+    words.extend([
+        "--rounds",
+        "2",
+        "--max-time",
+        "300ms",
+        "--work",
+        "random,strided",
+        "--contenders",
+    ]);
     words.push("mmap,region,region-hints");
     let output = dwell(&words);
     assert!(output.status.success(), "{}", said(&output));
@@ -50,7 +58,7 @@ fn every_contender_is_measured_on_what_is_named() {
 fn bad_input_gives_one_clear_line() {
     let missing = dwell(&["/nonexistent"]);
     assert!(said(&missing).contains("/nonexistent"), "{}", said(&missing));
-    let strange = dwell(&["--ways", "mmap-often"]);
+    let strange = dwell(&["--contenders", "mmap-often"]);
     assert!(said(&strange).contains("no such way to memory"), "{}", said(&strange));
     let both = dwell(&["/dev/null", "--on", "zram"]);
     assert!(said(&both).contains("cannot be used with"), "{}", said(&both));

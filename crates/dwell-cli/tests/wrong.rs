@@ -208,12 +208,40 @@ fn what_is_wrong_with_several_words_together_is_status_2() {
         ("bench io file --baseline hybrid --policies block,spin", "not among those"),
         ("bench io file --bystanders 2", "none is started"),
         ("bench io file --sizes 0", "at least 1 byte"),
+        ("bench io file file", "named twice"),
+        ("bench io emu:no-such", "not a preset"),
+        ("bench io nfs://x", "no export"),
+        ("bench workload varmail --on loop,loop", "named twice"),
+        ("bench workload varmail --policies block,block", "named twice"),
+        ("bench nfs nfs://127.0.0.1:1/x --windows 2,2", "named twice"),
+        ("bench nfs nfs://127.0.0.1:1/x --contenders async,async", "named twice"),
+        ("bench nfs nfs://127.0.0.1:1/x --contenders peer:", "peer:"),
+        ("bench pager --contenders mmap,mmap", "named twice"),
+        ("bench pager --work random,random", "named twice"),
+        ("bench pager --on zram,zram", "named twice"),
+        ("bench pager --bytes 1", "1MiB at least"),
+        ("bench pager file --bytes 2M", "cannot be used with"),
+        ("bench pager file --scale 20", "cannot be used with"),
+        ("bench pager --scale 20", "no graph"),
+        ("bench pager --work random --stride 2", "--work strided"),
+        ("bench pager file file", "named twice"),
+        ("bench pager emu:no-such", "not a preset"),
+        ("probe emu:no-such", "not a preset"),
+        ("explain emu:no-such", "not a preset"),
+        ("explain nfs://x", "no export"),
+        ("off --because=", "a value is required"),
+        ("lab figure S4 --case no-such", "no row of S4"),
+        ("lab figure --all S4", "cannot be used with"),
+        ("lab trace cut x -o y --limit 0", "invalid value '0'"),
+        ("lab trace record --limit 0 -- true", "invalid value '0'"),
+        ("lab sim model --device x=0ns", "above 0"),
+        ("lab sim wait --policies block,block", "named twice"),
         ("bench workload no-such", "no-such"),
         ("bench workload --print no-such", "no-such"),
         ("bench workload varmail --set no_such=1", "no_such"),
         ("bench workload varmail --baseline spin", "not among those"),
         ("bench nfs http://server/", "http://server/"),
-        ("bench pager file --ways mmap --baseline region", "not among those"),
+        ("bench pager file --contenders mmap --baseline region", "not among those"),
         ("nfs ls directory", "directory"),
         ("nfs cp file other", "neither is an NFS address"),
         ("nfs cp nfs:// file", "nfs://"),
@@ -229,6 +257,32 @@ fn what_is_wrong_with_several_words_together_is_status_2() {
         ("lab trace workloads -o out --scale 0", "above 0"),
     ] {
         place.check(&words(line), 2, "dwell: ", says);
+    }
+}
+
+#[test]
+fn nothing_is_measured_where_the_machine_lacks_what_is_asked_for() {
+    let place = Place::new();
+    fs::write(place.dir.path().join("tiny"), "tiny").unwrap();
+    fs::write(place.dir.path().join("no.toml"), "x\n").unwrap();
+    for (line, says) in [
+        ("bench io file --sizes 3000", "not a multiple of the block"),
+        ("bench io file --sizes 4M", "larger than what it holds"),
+        ("bench io tiny", "larger than what it holds"),
+        ("bench io file --scheduler no-such", "no-such"),
+        ("bench io file --samples x.txt", ".csv or .parquet"),
+        ("bench io file --policies peer:no-such,block", "peers"),
+        ("lab figure S4 --kept file", "is no directory"),
+        ("lab sim its no.toml", "no.toml: not a batch: line 1: "),
+        ("lab sim sweep no.toml -o out", "line 1: "),
+        ("lab sim wait no.toml", "line 1: "),
+        ("lab sim model --calibration no.toml", "line 1: "),
+        ("bench workload ./no.toml", "no.toml, line 1: "),
+        ("lab trace import no.toml -o file", "--force"),
+        ("lab trace record -o file -- true", "--force"),
+        ("bench bundle -o file", "--force"),
+    ] {
+        place.check(&words(line), 1, "dwell: ", says);
     }
 }
 

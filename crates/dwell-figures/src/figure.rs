@@ -359,12 +359,12 @@ impl FigureResult {
         Ok(Some(result))
     }
 
-    /// Why its numbers say nothing about the present code; `None` where they do.
+    /// Why its numbers may not be those of the present code; `None` where they are.
     pub fn stale(&self) -> Option<&'static str> {
         match catalogue().figure(&self.id) {
-            _ if self.rules != RULES => Some("it was sampled by other rules"),
+            _ if self.rules != RULES => Some("rules have changed since"),
             Ok(figure) if figure.inputs() == self.inputs => None,
-            _ => Some("the code that it measures has changed"),
+            _ => Some("code has changed since"),
         }
     }
 

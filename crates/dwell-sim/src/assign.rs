@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! `name=value` on a command line, put into a TOML table that has a value of that name already.
 
+use std::ops::Range;
+
 /// Why a value could not be put.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AssignError {
@@ -20,6 +22,12 @@ pub enum AssignError {
         /// What would be right.
         must: &'static str,
     },
+}
+
+/// The error of a TOML text in one line: where its `span` begins, and the message.
+pub fn in_line(text: &str, span: Option<Range<usize>>, message: &str) -> String {
+    let before = text.get(..span.map_or(0, |span| span.start)).unwrap_or(text);
+    format!("line {}: {}", before.matches('\n').count() + 1, message.replace('\n', " "))
 }
 
 /// Changes one value; parts of its name are separated by dots.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::Params;
+use crate::assign::in_line;
 use crate::params::ParamError;
 use crate::program::{ProgramError, Source};
 use crate::synthetic::Loop;
@@ -79,8 +80,8 @@ pub type OpenTrace<'a> = dyn FnMut(&str, &Path) -> Result<Arc<dyn Source>, Progr
 impl Batch {
     /// Reads a batch from TOML and checks it.
     pub fn parse(text: &str) -> Result<Batch, BatchError> {
-        let batch: Batch =
-            toml::from_str(text).map_err(|error| BatchError::Text(error.to_string()))?;
+        let batch: Batch = toml::from_str(text)
+            .map_err(|e| BatchError::Text(in_line(text, e.span(), e.message())))?;
         batch.check()?;
         Ok(batch)
     }

@@ -8,7 +8,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::assign::{AssignError, put};
+use crate::assign::{AssignError, in_line, put};
 
 /// The paper's calibration.
 pub const SMARTCON: &str = include_str!("../model/smartcon.toml");
@@ -201,7 +201,8 @@ impl Calibration {
     /// of the name.
     pub fn parse(text: &str, sets: &[String]) -> Result<Self, ModelError> {
         let wrong = |e: toml::de::Error| ModelError::Text(e.message().to_owned());
-        let mut table: toml::Table = toml::from_str(text).map_err(wrong)?;
+        let mut table: toml::Table = toml::from_str(text)
+            .map_err(|e| ModelError::Text(in_line(text, e.span(), e.message())))?;
         for set in sets {
             put(&mut table, set)?;
         }
@@ -325,7 +326,7 @@ pub fn device(text: &str) -> Result<Device, ModelError> {
     let bad = || ModelError::Value {
         name: name.into(),
         value: latency.into(),
-        must: "a latency such as 3us (of a block) or 50ns/line",
+        must: "a latency above 0 such as 3us (of a block) or 50ns/line",
     };
     let (time, per_line) = match latency.strip_suffix("/line") {
         Some(time) => (time.trim(), true),
@@ -337,7 +338,7 @@ pub fn device(text: &str) -> Result<Device, ModelError> {
         .find_map(|(end, unit)| Some((time.strip_suffix(end)?, *unit)))
         .ok_or_else(bad)?;
     let ns = digits.trim().parse::<f64>().map_err(|_| bad())? * unit;
-    if name.is_empty() || !(ns.is_finite() && ns >= 0.0) {
+    if name.is_empty() || !(ns.is_finite() && ns > 0.0) {
         return Err(bad());
     }
     let (line_ns, block_ns) = if per_line { (Some(ns), None) } else { (None, Some(ns)) };

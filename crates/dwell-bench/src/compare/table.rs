@@ -19,9 +19,18 @@ const HEAD: [&str; 8] = [
     "verdict",
 ];
 
-/// The comparison as text: one row per variant, then what it says in words.
+/// The comparison as text: what it says in words, then one row per variant.
 pub fn table(comparison: &Comparison) -> String {
-    let mut text = comparison.machine.line() + "\n";
+    let mut text = String::new();
+    for variant in comparison.others() {
+        if let Some(finding) = &variant.finding {
+            text += &format!("{}: {}\n", variant.name, finding.text);
+        }
+    }
+    if !text.is_empty() {
+        text += "\n";
+    }
+    text += &(comparison.machine.line() + "\n");
     text += &format!("\n{}\n", one_line(&line(&comparison.program)));
     let rounds = comparison.untouched().map_or(0, |base| base.rounds.len());
     let plural = if rounds == 1 { "" } else { "s" };
@@ -41,11 +50,6 @@ pub fn table(comparison: &Comparison) -> String {
     }
     text += &table.trim_fmt();
     text += "\n\n";
-    for variant in comparison.others() {
-        if let Some(finding) = &variant.finding {
-            text += &format!("{}: {}\n", variant.name, finding.text);
-        }
-    }
     for variant in comparison.others() {
         if let Some((seen, decided)) = variant.coverage() {
             text += &format!(
@@ -136,7 +140,8 @@ mod tests {
     fn fits_a_hundred_columns_and_says_all_verdicts() {
         let comparison = sample::comparison();
         let text = table(&comparison);
-        assert!(text.lines().take(14).all(|line| line.chars().count() <= 100), "\n{text}");
+        let behind_sentences = || text.lines().skip_while(|line| !line.is_empty());
+        assert!(behind_sentences().take(14).all(|line| line.chars().count() <= 100), "\n{text}");
         for part in ["untouched", "faster", "slower", "inconclusive", "×", " ms", "k"] {
             assert!(text.contains(part), "{part} is missing\n{text}");
         }

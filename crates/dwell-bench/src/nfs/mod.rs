@@ -199,7 +199,7 @@ pub fn measure(
                     return Err(crate::keep::Interrupted.into());
                 }
                 run.ended = Some("interrupted".into());
-                run.compare_with(THREADS);
+                run.conclude_each(THREADS);
                 return Ok(run);
             }
             let (policy, window) = &plan.entries[at];
@@ -218,6 +218,6 @@ pub fn measure(
             run.rows[at].rounds.push(result);
         }
     }
-    run.compare_with(THREADS);
+    run.conclude_each(THREADS);
     Ok(run)
 }

@@ -172,7 +172,7 @@ pub fn measure(
                         return Err(Interrupted.into());
                     }
                     run.ended = Some("interrupted".into());
-                    run.compare_with(&plan.baseline);
+                    run.conclude_each(&plan.baseline);
                     return Ok(run);
                 }
                 let (method, at) = methods[(turn + round) % methods.len()];
@@ -200,7 +200,7 @@ pub fn measure(
             }
         }
     }
-    run.compare_with(&plan.baseline);
+    run.conclude_each(&plan.baseline);
     Ok(run)
 }
 

@@ -6,6 +6,8 @@
 //! says so. Nor do few rounds, or short batches while anything else ran: which contender then got
 //! the CPU is luck.
 
+pub mod each;
+
 use crate::result::{Direction, Load, Metric, Pattern, Ratio, Requests, Run, Setting, in_order};
 use crate::stats::Paired;
 use crate::units;
@@ -63,7 +65,7 @@ struct Cell<'r> {
 impl<'r> Cell<'r> {
     fn new(run: &'r Run, ratio: &'r Ratio) -> Self {
         let Ratio { setting, size_bytes, paired, .. } = ratio;
-        let row = run.row(setting, *size_bytes, DEFAULT_POLICY);
+        let row = run.row(setting, *size_bytes, &ratio.policy);
         let batch_ns = row.map_or(0.0, |row| row.median(|round| round.wall_ns as f64));
         let beside = setting.load != Load::Idle || is_quiet(run) == Some(false);
         let finding = Finding::of(paired, !beside || batch_ns >= LONG_BATCH_NS);

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use dwell_sim::assign::in_line;
 use dwell_sim::columns::{self, Column};
 use dwell_sim::{Params, PolicyKind, Rng};
 use serde::{Deserialize, Serialize};
@@ -128,7 +129,8 @@ impl Sweep {
     /// # Errors
     /// A text that is no sweep, with the field.
     pub fn parse(text: &str, beside: &Path) -> Result<Sweep> {
-        let mut sweep: Sweep = toml::from_str(text)?;
+        let mut sweep: Sweep = toml::from_str(text)
+            .map_err(|error| anyhow!(in_line(text, error.span(), error.message())))?;
         sweep.batches.iter_mut().for_each(|batch| *batch = beside.join(&*batch));
         ensure!(!sweep.batches.is_empty(), "batches: name at least one");
         ensure!(sweep.seeds > 0, "seeds: must be at least 1");

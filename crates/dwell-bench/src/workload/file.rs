@@ -4,6 +4,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use dwell_sim::assign::in_line;
 use toml::{Table, Value};
 
 use super::spec::Spec;
@@ -53,11 +54,7 @@ impl WorkloadFile {
         let origin = origin.into();
         let mut table: Table = match text.parse() {
             Ok(table) => table,
-            Err(error) => {
-                let at = error.span().map_or(0, |span| span.start);
-                let line = text[..at.min(text.len())].matches('\n').count() + 1;
-                bail!("{origin}, line {line}: {}", one_line(error.message()));
-            }
+            Err(error) => bail!("{origin}, {}", in_line(text, error.span(), error.message())),
         };
         let parameters = match table.remove("parameters") {
             Some(Value::Table(parameters)) => parameters,

@@ -100,7 +100,7 @@ pub fn run(
             break;
         }
     }
-    run.compare_with(&plan.baseline);
+    run.conclude_each(&plan.baseline);
     Ok(run)
 }
 

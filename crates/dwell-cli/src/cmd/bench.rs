@@ -158,6 +158,7 @@ pub fn run(bench: &Bench) -> Result<()> {
 
 fn io(args: &Io) -> Result<()> {
     let mut plan = args.plan()?;
+    plan.check(&args.paths)?;
     // Where the report cannot go, nothing needs to be measured.
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the report's directory {}", args.out.display()))?;

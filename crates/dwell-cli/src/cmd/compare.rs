@@ -61,6 +61,7 @@ pub fn run(args: &Args) -> Result<()> {
     super::off::refuse("a comparison")?;
     let mut plan = args.plan()?;
     // Where the report cannot go, nothing needs to be measured.
+    given::directory(&args.out)?;
     std::fs::create_dir_all(&args.out)
         .with_context(|| format!("cannot make the directory {}", args.out.display()))?;
     let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -91,7 +92,7 @@ impl Args {
             bail!("{}: there is no such program", show::one_line(&program.to_string_lossy()));
         }
         let wrapper = match &self.wrapper_word[..] {
-            [] => Wrapper::dwell_run(&places::front()?),
+            [] => Wrapper::dwell_run(&places::own_program()?),
             words => Wrapper::new(words),
         };
         let policies: Vec<&str> = self.policies.iter().map(String::as_str).collect();

@@ -91,7 +91,8 @@ pub fn run(args: &Args) -> Result<()> {
         return verdict(&lacking);
     }
     let screen = Screen::stdout();
-    let mut text = checks(&screen, &capabilities);
+    let mut text = format!("{}\n\n", in_short(&screen, &capabilities, &lacking));
+    text += &checks(&screen, &capabilities);
     text += &format!("\n{}", disks(&screen, &devices));
     for error in devices.iter().filter_map(|device| device.profile.as_ref().err()) {
         text += &screen.labelled_in(Tone::Bad, "✗ ", &show::one_line(&error.to_string()));
@@ -132,6 +133,20 @@ fn verdict(lacking: &[String]) -> Result<()> {
     match lacking.is_empty() {
         true => Ok(()),
         false => bail!("what Dwell needs is missing or unusable: {}", lacking.join("; ")),
+    }
+}
+
+/// Whether Dwell works here, in a line.
+fn in_short(screen: &Screen, capabilities: &[Capability], lacking: &[String]) -> String {
+    if !lacking.is_empty() {
+        return screen.paint(Tone::Bad, "✗ Dwell does not work here as it is: see the last line");
+    }
+    let fewer = capabilities.iter().filter(|one| one.state != State::Works);
+    let fewer: Vec<&str> = fewer.map(|one| one.name).collect();
+    let works = screen.paint(Tone::Good, "✓ Dwell works here");
+    match fewer.is_empty() {
+        true => works,
+        false => format!("{works}; missing or limited: {}", fewer.join(", ")),
     }
 }
 

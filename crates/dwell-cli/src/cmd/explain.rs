@@ -23,7 +23,7 @@ mod facts;
 use super::off;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
-use crate::{places, settings, size};
+use crate::{given, places, settings, size};
 use facts::facts;
 
 /// Show how a request would be decided: each check in order, with its values
@@ -88,6 +88,7 @@ impl Args {
 
 /// Asks the policy, and shows what it looked at.
 pub fn run(args: &Args) -> Result<()> {
+    given::address(&args.path)?;
     let beneath = places::profiles()?.beneath(&args.path)?;
     let monitor = SystemMonitor::shared_with(places::monitor())
         .map_err(|error| anyhow!("starting the system monitor: {error}"))?;
@@ -118,7 +119,9 @@ pub fn run(args: &Args) -> Result<()> {
     let decision = policy.choose(&wait);
 
     let screen = Screen::stdout();
-    let mut text = facts(&screen, args, &beneath, &wait, seen);
+    let learns = policy.goal().is_some();
+    let mut text = verdict(&screen, &decision, learns);
+    text += &format!("\n{}", facts(&screen, args, &beneath, &wait, seen));
     let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
     text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
     if let (Some(_), Some(why)) = (policy.goal(), monitor.forgets_because()) {
@@ -147,10 +150,8 @@ pub fn run(args: &Args) -> Result<()> {
         text += &screen.labelled_in(Tone::Warning, "! cap     ", &what);
     }
     text += &format!("\n{}\n", table(&screen, &checks));
-    let learns = policy.goal().is_some();
-    text += &verdict(&screen, &decision, learns);
     if let Some(known) = known {
-        text += &format!("\n{}\n", arms(&screen, &known));
+        text += &format!("{}\n", arms(&screen, &known));
     }
     if let Some(off) = places::off_switch().off() {
         let what =

@@ -11,6 +11,7 @@ use dwell::monitor::SystemMonitor;
 use dwell_figures::experiments::{self, Lab};
 use dwell_figures::figure::{self, FULL_ROW_S};
 
+use crate::answer::wrong;
 use crate::cmd::bench::hidden;
 use crate::cmd::bench::probing::switch_costs;
 use crate::given::{self, as_text};
@@ -24,7 +25,7 @@ const LEAST_ROW_MS: u64 = 6_000;
 #[derive(clap::Args)]
 pub struct Args {
     /// Ids, as in S4; see --list
-    #[arg(required_unless_present_any = ["all", "list", "docs"], value_parser = known_figure)]
+    #[arg(required_unless_present_any = ["all", "list", "docs"], conflicts_with = "all", value_parser = known_figure)]
     ids: Vec<String>,
     /// All of which rows are lacking that were measured with this code, on a machine of this kind
     #[arg(long)]
@@ -83,9 +84,17 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(dir) = args.traces.as_deref().filter(|dir| !dir.is_dir()) {
         bail!("{}: there is no such directory", dir.display());
     }
+    if let Some(text) = &args.case {
+        let figures = ids.iter().map(|id| figure::catalogue().figure(id));
+        let figures = figures.collect::<Result<Vec<_>>>()?;
+        if !figures.iter().flat_map(|of| &of.cases).any(|row| row.case.contains(text)) {
+            return Err(wrong(format!("--case {text}: no row of {} has that", ids.join(", "))));
+        }
+    }
     // Where results cannot go, nothing needs to be measured.
     if !ids.is_empty() {
         given::directory(&args.out)?;
+        given::directory(&args.kept)?;
     }
     // The holder of the lock is writing; the ids in it were written.
     let written: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -111,7 +120,7 @@ pub fn run(args: &Args) -> Result<()> {
         let here = std::env::current_dir().context("finding the working directory")?;
         let effort = args.max_time as f64 / 1e3 / FULL_ROW_S;
         let mut lab = Lab::new(switches, Arc::new(monitor), hidden(), here, effort);
-        lab.dwell = Some(places::front()?);
+        lab.dwell = Some(places::own_program()?);
         lab.programs = Some(PathBuf::from("tests/programs")).filter(|scripts| scripts.is_dir());
         lab.programs = lab.programs.map(std::path::absolute).transpose()?;
         lab.traces.clone_from(&args.traces);

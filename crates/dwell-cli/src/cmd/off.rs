@@ -4,6 +4,7 @@
 use anyhow::{Result, bail};
 use dwell::clock;
 use dwell::off::Off;
+use serde::Serialize;
 
 use crate::places;
 use crate::show::{self, one_line};
@@ -15,13 +16,25 @@ use crate::show::{self, one_line};
 #[derive(clap::Args)]
 pub struct OffArgs {
     /// The reason, for everybody who finds Dwell off
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     because: Option<String>,
+    /// Print JSON: {off}
+    #[arg(long)]
+    json: bool,
 }
 
 /// Switch Dwell on again after dwell off
 #[derive(clap::Args)]
-pub struct OnArgs {}
+pub struct OnArgs {
+    /// Print JSON: {off}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Told<'a> {
+    off: Option<&'a Off>,
+}
 
 /// Switches Dwell off.
 pub fn off(args: &OffArgs) -> Result<()> {
@@ -31,13 +44,17 @@ pub fn off(args: &OffArgs) -> Result<()> {
         None => who,
     };
     let off = places::off_switch().turn_off(&note)?;
-    Ok(show::out(&format!("{}\n", words(&off)))?)
+    Ok(show::out(&match args.json {
+        true => show::json(&Told { off: Some(&off) })?,
+        false => format!("{}\n", words(&off)),
+    })?)
 }
 
 /// Switches it on again.
-pub fn on(_: &OnArgs) -> Result<()> {
+pub fn on(args: &OnArgs) -> Result<()> {
     match places::off_switch().turn_on()? {
         Some(off) => bail!("still {}; only root can change that", words(&off)),
+        None if args.json => Ok(show::out(&show::json(&Told { off: None })?)?),
         None => Ok(show::out("Dwell is on\n")?),
     }
 }

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<()> {
     let Program { path, closed, is_binary } = &program;
     let variables = match closed {
         Some(why) => {
-            say(&format!(
+            args.say(&format!(
                 "{}: {why} cannot be preloaded; it runs untouched (dwell advise -- CMD shows its waits; Dwell's library can be \
                  linked into it)",
                 path.display()
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// What the command's processes are to find in their environment.
 fn variables(args: &Args) -> Result<Vec<(&'static str, OsString)>> {
-    let passed_over = |error: &LayerError| say(&format!("{error}; it is passed over"));
+    let passed_over = |error: &LayerError| args.say(&format!("{error}; it is passed over"));
     let said = settings::read_with(args.config.as_deref(), passed_over)?.under(options(args));
     let library = library()?;
     let order = serde_json::to_string(&order(args, said)?)?;
@@ -144,16 +144,14 @@ fn options(args: &Args) -> Settings {
 fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     let absolute = |path: &Path| std::path::absolute(path).context("no current directory");
     let stats_dir = runtime_dir().map_err(|error| {
-        say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
+        args.say(&format!("this run will not be seen by dwell top and dwell ctl: {error:#}"));
     });
     let stats_file = args.stats.as_deref().map(absolute).transpose()?;
     given::output(stats_file.as_deref()).context("--stats")?;
     let profiles = places::known_profiles();
-    if !args.quiet {
-        say_unusable(&profiles);
-        if let Some(off) = places::off_switch().off() {
-            say(&format!("Dwell is {}; until it is on, nothing is decided", off::words(&off)));
-        }
+    args.say_unusable(&profiles);
+    if let Some(off) = places::off_switch().off() {
+        args.say(&format!("Dwell is {}; until it is on, nothing is decided", off::words(&off)));
     }
     let mut random = [0u8; 8];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
@@ -175,18 +173,28 @@ fn order(args: &Args, settings: Settings) -> Result<RunOrder> {
     })
 }
 
-/// Names the profiles of this kernel that cannot be used: the devices that they are of pass
-/// straight through, and nobody else says so.
-fn say_unusable(profiles: &ProfileStore) {
-    let machine = profiles.machine.as_ref().map(ProfileStore::new);
-    for store in [Some(profiles), machine.as_ref()].into_iter().flatten() {
-        // What cannot be listed is not there for this user.
-        for listed in store.list().unwrap_or_default() {
-            if let Err(error) = &listed.profile
-                && listed.is_of_this_kernel()
-            {
-                say(&format!("{error}; until then its device passes straight through"));
+impl Args {
+    /// Names the profiles of this kernel that cannot be used: the devices that they are of pass
+    /// straight through, and nobody else says so.
+    fn say_unusable(&self, profiles: &ProfileStore) {
+        let machine = profiles.machine.as_ref().map(ProfileStore::new);
+        for store in [Some(profiles), machine.as_ref()].into_iter().flatten() {
+            // What cannot be listed is not there for this user.
+            for listed in store.list().unwrap_or_default() {
+                if let Err(error) = &listed.profile
+                    && listed.is_of_this_kernel()
+                {
+                    self.say(&format!("{error}; until then its device passes straight through"));
+                }
             }
+        }
+    }
+
+    /// A warning, which --quiet leaves out.
+    fn say(&self, text: &str) {
+        if !self.quiet {
+            // Where this cannot be said, the command is still to be run.
+            let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(text));
         }
     }
 }
@@ -232,11 +240,6 @@ fn preloaded(library: &Path, already: Option<&OsStr>) -> OsString {
         loaded.push(OsStr::from_bytes(other));
     }
     loaded
-}
-
-fn say(text: &str) {
-    // Where this cannot be said, the command is still to be run.
-    let _ = writeln!(std::io::stderr(), "dwell: {}", show::one_line(text));
 }
 
 #[cfg(test)]

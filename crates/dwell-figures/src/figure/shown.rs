@@ -76,9 +76,10 @@ impl FigureResult {
             0 => String::new(),
             rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
         };
+        let since = self.stale().map_or(String::new(), |why| format!("The {why}.\n"));
         text + &later
             + &format!(
-                "\n{machine}.\n`make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n"
+                "\n{machine}.\n`make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n{since}"
             )
     }
 }

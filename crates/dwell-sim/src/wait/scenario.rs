@@ -4,7 +4,7 @@
 use dwell_policy::{DeviceClass, Ns, Profile};
 use serde::{Deserialize, Serialize};
 
-use crate::assign::{AssignError, put};
+use crate::assign::{AssignError, in_line, put};
 use crate::rng::Rng;
 
 /// The machine and the load of a simulation.
@@ -124,8 +124,8 @@ impl Scenario {
     /// Reads a scenario from TOML, in which all may be left out, and changes what `sets` say, each
     /// `name=value`, those of the device after `device.`.
     pub fn parse(text: &str, sets: &[String]) -> Result<Self, ScenarioError> {
-        let wrong = |e: toml::de::Error| ScenarioError::Text(e.message().to_owned());
-        let given: Scenario = toml::from_str(text).map_err(wrong)?;
+        let given: Scenario = toml::from_str(text)
+            .map_err(|e| ScenarioError::Text(in_line(text, e.span(), e.message())))?;
         given.with(sets)
     }
 

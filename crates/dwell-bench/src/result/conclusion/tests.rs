@@ -7,7 +7,7 @@ use crate::result::{Ratio, Work};
 use crate::sample;
 
 /// A run with this interval of `smartcon` to `block` for each device, load, depth and size.
-fn run(cases: &[(&str, Load, u32, u64, f64, f64)]) -> Run {
+pub(super) fn run(cases: &[(&str, Load, u32, u64, f64, f64)]) -> Run {
     let sample = sample::run();
     let mut run = Run::new(sample.machine.clone(), vec![], vec![]);
     run.conditions = Some(Conditions { quiet: Some(true), ..Conditions::default() });

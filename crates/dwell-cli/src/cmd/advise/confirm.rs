@@ -22,7 +22,7 @@ pub fn confirm(report: &mut Report, args: &Args, signals: &Signals) -> Result<()
         control: true,
         stop: signals.stop.clone(),
         directory,
-        ..Plan::new(args.command.clone(), &[POLICY], Wrapper::dwell_run(&places::front()?))
+        ..Plan::new(args.command.clone(), &[POLICY], Wrapper::dwell_run(&places::own_program()?))
     };
     let mut progress = Progress::of("confirm");
     let (mut done, total) = (0.0, plan.runs() as f64);

@@ -16,7 +16,7 @@ pub fn follow(command: &[OsString], why: &Error) -> Result<(Seen, ExitStatus)> {
     let directory = tempfile::tempdir().context("cannot keep what is seen; set TMPDIR")?;
     let stats = directory.path().join("stats.json");
     let begin = Instant::now();
-    let status = Command::new(places::front()?)
+    let status = Command::new(places::own_program()?)
         .args(["run", "--shadow", "--quiet", "--stats"])
         .arg(&stats)
         .arg("--")

@@ -19,15 +19,18 @@ pub struct Args {
     /// The file to write
     #[arg(short, long, value_name = "FILE", default_value = "dwell-bundle.json")]
     out: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(short, long)]
+    force: bool,
 }
 
 impl Args {
     pub(super) fn run(&self) -> Result<()> {
-        given::output(Some(&self.out))?;
+        given::new_output(&self.out, self.force)?;
         let results = self.results.iter().map(|dir| read(&dir.join("result.json")));
         let results = results.collect::<Result<Vec<_>>>()?;
         // Its status says what is lacking; its output is whole either way.
-        let doctor = Command::new(places::front()?).args(["doctor", "--json"]).output();
+        let doctor = Command::new(places::own_program()?).args(["doctor", "--json"]).output();
         let doctor = doctor.context("starting dwell doctor")?;
         let doctor =
             serde_json::from_slice(&doctor.stdout).context("the output of dwell doctor")?;

@@ -74,7 +74,9 @@ fn address(text: &str) -> Result<String, String> {
 }
 
 fn contender(text: &str) -> Result<String, String> {
-    match [THREADS, SHARED, ASYNC, SPREAD, SYNC].contains(&text) || text.starts_with(PREFIX) {
+    match [THREADS, SHARED, ASYNC, SPREAD, SYNC].contains(&text)
+        || text.strip_prefix(PREFIX).is_some_and(|peer| !peer.is_empty())
+    {
         true => Ok(text.to_owned()),
         false => Err(format!(
             "known are {THREADS}, {SHARED}, {ASYNC}, {SPREAD}, {SYNC} and {PREFIX}NAME"
@@ -86,6 +88,8 @@ impl Nfs {
     /// Does it.
     pub fn run(&self) -> Result<()> {
         given::program(self.peers_program.as_deref())?;
+        given::once("--windows", self.windows.iter().map(u32::to_string))?;
+        given::once("--contenders", self.contenders.iter().cloned())?;
         std::fs::create_dir_all(&self.out).with_context(|| {
             format!("cannot make the report's directory {}", self.out.display())
         })?;

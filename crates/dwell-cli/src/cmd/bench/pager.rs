@@ -10,6 +10,7 @@ use dwell_bench::stand::Kind;
 
 use super::probing::ProbeArgs;
 use super::{conclude, hidden};
+use crate::answer::wrong;
 use crate::progress::Progress;
 use crate::signals::Signals;
 use crate::{given, size};
@@ -31,7 +32,7 @@ pub struct Pager {
     )]
     on: Vec<On>,
     /// Length of those files
-    #[arg(long, default_value = "64M", value_parser = size::bytes)]
+    #[arg(long, default_value = "64M", conflicts_with = "paths", value_parser = file_bytes)]
     bytes: u64,
     /// Contenders. The kernel's mapping: mmap; with advice for all of it: mmap-random,
     /// mmap-sequential, mmap-willneed, mmap-populate, mmap-huge; with the program's hints by
@@ -41,7 +42,7 @@ pub struct Pager {
     /// region-block; with a thread that handles faults: region-thread. Others: swap (anonymous
     /// memory, swapped to zram), umap and umap-64k (UMap, built by `make peers`), device and
     /// device-block (reads one by one, spun and blocked for)
-    #[arg(long = "ways", value_name = "WAYS", value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_method)]
+    #[arg(long = "contenders", alias = "ways", value_name = "CONTENDERS", value_delimiter = ',', default_value = "mmap,mmap-random,mmap-random-hints,region,region-random,region-hints", value_parser = known_method)]
     methods: Vec<String>,
     /// The contender that the others are held against
     #[arg(long, default_value = "mmap", value_parser = known_method)]
@@ -49,12 +50,12 @@ pub struct Pager {
     /// Work to do: visits to pages in an order, or walks over a graph, which the files then are
     #[arg(long, value_enum, value_delimiter = ',', default_value = "random,sequential,strided")]
     work: Vec<WorkArg>,
-    /// Distance of strided visits, in pages
-    #[arg(long, default_value_t = 33, value_parser = clap::value_parser!(u64).range(1..))]
-    stride: u64,
-    /// Vertices of graphs, as a power of two
-    #[arg(long, default_value_t = 18, value_parser = clap::value_parser!(u32).range(14..=26))]
-    scale: u32,
+    /// Distance of strided visits, in pages, 33 if not said
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    stride: Option<u64>,
+    /// Vertices of graphs, as a power of two, 18 if not said
+    #[arg(long, conflicts_with = "paths", value_parser = clap::value_parser!(u32).range(14..=26))]
+    scale: Option<u32>,
     /// How much of a file may be in memory: its length divided by this, but 4 MiB at least
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=1024))]
     memory_ratio: u64,
@@ -94,13 +95,42 @@ enum WorkArg {
     Sort,
 }
 
+/// Some pages at least.
+fn file_bytes(text: &str) -> Result<u64, String> {
+    match size::bytes(text)? {
+        bytes if bytes < 1 << 20 => Err("a file has 1MiB at least".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
 fn known_method(name: &str) -> Result<String, String> {
     Method::of(name).map(|method| method.name).map_err(|why| why.to_string())
 }
 
 impl Pager {
+    /// What can be known to be wrong before anything is opened.
+    fn check(&self) -> Result<()> {
+        let word = |work: &WorkArg| {
+            work.to_possible_value().map_or(String::new(), |word| word.get_name().to_owned())
+        };
+        let on = |on: &On| Kind::from(*on).as_str().to_owned();
+        given::once("--contenders", self.methods.iter().cloned())?;
+        given::once("--work", self.work.iter().map(word))?;
+        given::once("--on", self.on.iter().map(on))?;
+        let strides = self.work.iter().any(|work| matches!(work, WorkArg::Strided));
+        if self.stride.is_some() && !strides {
+            return Err(wrong("--stride: nothing is strided without --work strided"));
+        }
+        let graphs = self.work.iter().any(|work| matches!(work.of(1), Ask::Graph(_)));
+        if self.scale.is_some() && !graphs {
+            return Err(wrong("--scale: no graph is made without --work that walks one"));
+        }
+        Ok(())
+    }
+
     /// Does it.
     pub fn run(&self) -> Result<()> {
+        self.check()?;
         given::baseline(&self.baseline, &self.methods)?;
         given::subjects(&self.paths)?;
         std::fs::create_dir_all(&self.out).with_context(|| {
@@ -113,9 +143,9 @@ impl Pager {
             paths: self.paths.clone(),
             on: self.on.iter().map(|&on| on.into()).collect(),
             bytes: self.bytes,
-            scale: self.scale,
+            scale: self.scale.unwrap_or(18),
             directory: ".".into(),
-            asks: self.work.iter().map(|work| work.of(self.stride)).collect(),
+            asks: self.work.iter().map(|work| work.of(self.stride.unwrap_or(33))).collect(),
             terms: Terms {
                 methods: self.methods.iter().map(|name| Method::of(name)).collect::<Result<_>>()?,
                 over: self.memory_ratio,

@@ -89,6 +89,8 @@ impl Workload {
         if let Some(name) = &self.print {
             return Ok(show::out(workload::text_of(name)?)?);
         }
+        given::once("--policies", self.policies.iter().cloned())?;
+        given::once("--on", self.on.iter().cloned())?;
         given::baseline(&self.baseline, &self.policies)?;
         self.measure()
     }
@@ -179,7 +181,7 @@ impl Workload {
             }
         }
         let mut result = result.context("nowhere to put the files: see --on")?;
-        result.compare_with(&self.baseline);
+        result.conclude_each(&self.baseline);
         Ok(result)
     }
 

@@ -14,7 +14,7 @@ use dwell_sim::wait::{Scenario, WaitReport};
 use crate::answer::wrong;
 use crate::cmd::explain::policy_name;
 use crate::show::{self, Screen};
-use crate::{places, size};
+use crate::{given, places, size};
 
 /// Waits on a device that you do not own: CPUs, threads, others' work, and any latency
 #[derive(clap::Args)]
@@ -46,6 +46,7 @@ pub struct Wait {
 
 impl Wait {
     pub(super) fn run(&self) -> Result<()> {
+        given::once("--policies", self.policies.iter().cloned())?;
         let scenario = self.scenario()?;
         if self.print {
             return Ok(show::out(&scenario.to_toml()?)?);

@@ -38,11 +38,14 @@ pub struct Record {
     /// The trace to write [default: the command's name with .dwt]
     #[arg(short, long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Overwrite a file that is there
+    #[arg(short, long)]
+    force: bool,
     /// Leave out the first N instructions
     #[arg(long, default_value_t = 0)]
     skip: u64,
     /// End the program after N recorded instructions, to within a block
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
     /// Record the processes too that the command starts, each into a file of its own
     #[arg(long)]
@@ -63,11 +66,14 @@ pub struct Cut {
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(short, long)]
+    force: bool,
     /// First instruction, to within a block
     #[arg(long, default_value_t = 0)]
     skip: u64,
     /// How many instructions, to within a block
-    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
@@ -79,8 +85,11 @@ pub struct Import {
     /// The trace to write
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(short, long)]
+    force: bool,
     /// Stop after N instructions
-    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
@@ -92,11 +101,14 @@ pub struct Export {
     /// The file to write, or - for standard output
     #[arg(short, long, value_name = "FILE")]
     out: PathBuf,
+    /// Overwrite a file that is there
+    #[arg(short, long)]
+    force: bool,
     /// Only this thread
     #[arg(long)]
     thread: Option<u32>,
     /// Stop after N instructions
-    #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, default_value_t = u64::MAX, hide_default_value = true, value_parser = clap::value_parser!(u64).range(1..))]
     limit: u64,
 }
 
@@ -124,15 +136,16 @@ impl Record {
             bail!("{}: there is no such program", self.command[0].display());
         }
         let name = Path::new(&self.command[0]).file_name().unwrap_or_default();
+        let out = self.out.clone().unwrap_or_else(|| Path::new(name).with_extension("dwt"));
+        given::new_output(&out, self.force)?;
         let plan = Recording {
             command: self.command.clone(),
-            out: self.out.clone().unwrap_or_else(|| Path::new(name).with_extension("dwt")),
+            out,
             skip: self.skip,
             limit: self.limit,
             children: self.children,
             tool_dir: places::trace_tool()?,
         };
-        given::output(Some(&plan.out))?;
         let signals = Signals::watch().context("watching for Ctrl-C")?;
         let outcome = record_with_progress(&plan, &name.to_string_lossy(), &signals)?;
         match self.json {
@@ -218,7 +231,7 @@ impl Cut {
         if same_file(&self.trace, &self.out) {
             bail!("{}: a trace cannot be cut onto itself; give another --out", self.out.display());
         }
-        given::output(Some(&self.out))?;
+        given::new_output(&self.out, self.force)?;
         let mut progress = Progress::of("cut");
         let written = cut::cut(&mut trace, &self.out, self.skip, self.limit, &mut |done| {
             progress.show("copying", done as f64 / total);
@@ -251,7 +264,7 @@ impl Import {
                 Box::new(BufReader::new(file.with_context(|| self.text.display().to_string())?))
             }
         };
-        given::output(Some(&self.out))?;
+        given::new_output(&self.out, self.force)?;
         let written =
             import::lackey(&mut text, &self.text, &self.out, self.limit, &mut |instructions| {
                 progress.show(&so_far(instructions, started), 0.0);
@@ -284,7 +297,7 @@ impl Export {
     fn run(&self) -> Result<()> {
         let mut trace = open(&self.trace)?;
         let total = self.limit.min(trace.instructions()).max(1) as f64;
-        given::output(Some(&self.out))?;
+        given::new_output(&self.out, self.force)?;
         let mut progress = Progress::of("export");
         let mut out: Box<dyn Write> = match self.out.to_str() {
             Some("-") => Box::new(BufWriter::new(std::io::stdout().lock())),
