@@ -6,6 +6,8 @@ use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd as _, BorrowedFd};
 
+use crate::mask::Quiet;
+
 /// Why a file may change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -16,6 +18,12 @@ pub enum Mutable {
     /// A process has it open for writing.
     #[error("a process has it open for writing")]
     Written,
+    /// The kernel does not say whether a process has it open for writing.
+    #[error(
+        "the kernel does not tell this user whether a process has it open for writing; be its owner, or give it \
+         fs-verity"
+    )]
+    Untold,
     /// A process may open it for writing.
     #[error(
         "it may be written; make it immutable (chattr +i), give it fs-verity, seal it (F_SEAL_WRITE), or mount \
@@ -27,6 +35,17 @@ pub enum Mutable {
 const ATTR_IMMUTABLE: u64 = 0x10;
 const ATTR_VERITY: u64 = 0x10_0000;
 const MNT_ID: u32 = 0x1000;
+
+const F_SETOWN_EX: i32 = 15;
+const F_GETOWN_EX: i32 = 16;
+const F_OWNER_TID: i32 = 0;
+
+/// The owner of an open file's signals, as these commands have it.
+#[repr(C)]
+struct Owner {
+    kind: i32,
+    id: libc::pid_t,
+}
 
 /// Checks that nobody may write to a file. Such a file has the attribute immutable or fs-verity, is
 /// sealed against writing, or lies on a block device whose file system is read-only as a whole. A
@@ -48,34 +67,71 @@ pub fn check_immutable(file: BorrowedFd<'_>) -> Result<(), Mutable> {
     if rc != 0 || u32::from(told.stx_mode) & libc::S_IFMT != libc::S_IFREG {
         return Err(Mutable::NoFile);
     }
-    if is_sealed(fd) {
-        return Ok(());
-    }
-    if is_open_for_writing(fd) {
-        return Err(Mutable::Written);
-    }
     let attributes = told.stx_attributes & told.stx_attributes_mask;
-    let is_protected = attributes & (ATTR_IMMUTABLE | ATTR_VERITY) != 0
-        || told.stx_dev_major != 0
+    let is_on_read_only = || {
+        told.stx_dev_major != 0
             && told.stx_mask & MNT_ID != 0
             && is_read_only(
                 told.stx_mnt_id,
                 &fs::read_to_string("/proc/self/mountinfo").unwrap_or_default(),
-            );
-    if is_protected { Ok(()) } else { Err(Mutable::Writable) }
+            )
+    };
+    // Of these, the kernel has made sure that nobody had them open for writing.
+    if is_sealed(fd) || attributes & ATTR_VERITY != 0 || is_on_read_only() {
+        return Ok(());
+    }
+    match is_open_for_writing(fd) {
+        Some(true) => Err(Mutable::Written),
+        _ if attributes & ATTR_IMMUTABLE == 0 => Err(Mutable::Writable),
+        Some(false) => Ok(()),
+        None => Err(Mutable::Untold),
+    }
 }
 
-/// Whether a process has a file open for writing: then the kernel grants nobody a lease for
-/// reading. `false` where this user may not ask.
-fn is_open_for_writing(fd: i32) -> bool {
-    // SAFETY: a lease of this process's own descriptor, which is given up at once.
-    unsafe {
-        if libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) == 0 {
-            libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
-            return false;
-        }
+/// Whether a process has a file open for writing; `None` where the kernel does not say. A second
+/// descriptor of the file could not be closed: the process would lose its record locks.
+///
+/// The kernel sends SIGIO if somebody opens the file for writing meanwhile, which would end the
+/// process. It sends it to a thread that keeps it out and ends.
+fn is_open_for_writing(fd: i32) -> Option<bool> {
+    let _quiet = Quiet::new();
+    let asking = std::thread::Builder::new().name("dwell-lease".into());
+    asking.spawn(move || is_lease_refused(fd)).ok()?.join().ok()?
+}
+
+/// Asks for a lease for reading, which the kernel grants nobody while the file is open for writing.
+/// By a thread of its own, with all signals kept out.
+fn is_lease_refused(fd: i32) -> Option<bool> {
+    // SAFETY: asks about an open descriptor.
+    match unsafe { libc::fcntl(fd, libc::F_GETLEASE) } {
+        libc::F_UNLCK => {}
+        // The program has one itself.
+        held => return Some(held != libc::F_RDLCK),
     }
-    std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)
+    let mut owner = Owner { kind: F_OWNER_TID, id: 0 };
+    // SAFETY: as above, and a live structure of the kind that both commands take.
+    let is_ours = unsafe {
+        let own = Owner { kind: F_OWNER_TID, id: libc::gettid() };
+        libc::fcntl(fd, F_GETOWN_EX, &mut owner) == 0 && libc::fcntl(fd, F_SETOWN_EX, &own) == 0
+    };
+    if !is_ours {
+        return None;
+    }
+    // SAFETY: a lease that is given up at once; then whoever had the signals before has them again.
+    unsafe {
+        let refused = match libc::fcntl(fd, libc::F_SETLEASE, libc::F_RDLCK) {
+            0 => {
+                libc::fcntl(fd, libc::F_SETLEASE, libc::F_UNLCK);
+                Some(false)
+            }
+            _ => match std::io::Error::last_os_error().raw_os_error() {
+                Some(libc::EAGAIN) => Some(true),
+                _ => None,
+            },
+        };
+        libc::fcntl(fd, F_SETOWN_EX, &owner);
+        refused
+    }
 }
 
 fn is_sealed(fd: i32) -> bool {
