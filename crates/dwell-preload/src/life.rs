@@ -140,11 +140,14 @@ unsafe extern "C" fn after_fork_in_child() {
 }
 
 /// In a child that was forked past the C library's `fork`: other threads may have left anything
-/// half done.
-pub fn leave_child() {
+/// half done. The descriptors of one that borrows its parent's table stay the parent's.
+pub fn leave_child(borrows_descriptors: bool) {
     let errno = raw::errno();
     paged::leave_child();
-    engine::leave_child();
+    match borrows_descriptors {
+        true => process::switch_off(),
+        false => engine::leave_child(),
+    }
     raw::set_errno(errno);
 }
 

@@ -392,13 +392,11 @@ fn forks(number: c_long, first: c_long) -> Option<u64> {
     }
 }
 
-/// In a child that did not come by the C library's `fork`. One that borrows its parent's memory, or
-/// its table of descriptors, has nothing of its own to leave.
+/// In a child that did not come by the C library's `fork`. One that borrows its parent's memory has
+/// nothing of its own to leave.
 fn begins(flags: u64) {
-    if flags & (libc::CLONE_VM | libc::CLONE_FILES) as u64 == 0 {
-        life::leave_child();
-    } else if flags & libc::CLONE_VM as u64 == 0 {
-        process::switch_off();
+    if flags & libc::CLONE_VM as u64 == 0 {
+        life::leave_child(flags & libc::CLONE_FILES as u64 != 0);
     }
 }
 

@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
@@ -14,6 +15,8 @@
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#include "made_of.h"
 
 static size_t length;
 static sigjmp_buf back;
@@ -30,17 +33,6 @@ static uint64_t sum(const volatile unsigned char *memory, size_t bytes) {
 			hash = (hash ^ memory[k]) * 1099511628211u;
 	}
 	return hash;
-}
-
-// Whether the kernel says that the memory is a mapped file.
-static void made_of(const char *what, const void *memory) {
-	FILE *maps = fopen("/proc/self/maps", "r");
-	char line[4096];
-	unsigned long from, to;
-	while (fgets(line, sizeof line, maps))
-		if (sscanf(line, "%lx-%lx", &from, &to) == 2 && from <= (uintptr_t)memory && (uintptr_t)memory < to)
-			fprintf(stderr, "%s: %s\n", what, strchr(line, '/') ? "kernel" : "pager");
-	fclose(maps);
 }
 
 static void *map(int fd, int flags, size_t bytes, off_t offset) {
@@ -63,6 +55,8 @@ static void in_child(const char *what, pid_t child, void *memory, uint64_t expec
 	waitpid(child, &status, 0);
 	printf("%s %d\n", what, WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status));
 }
+
+static int locks(void *memory) { return mlock(memory, 4096) ? 1 : 7; }
 
 int main(int count, char **words) {
 	int fd = open(words[1], O_RDONLY);
@@ -113,6 +107,12 @@ int main(int count, char **words) {
 	in_child("_Fork", _Fork(), memory, expected);
 	in_child("raw fork", syscall(SYS_fork), memory, expected);
 	in_child("vfork", vfork(), memory, expected);
+	in_child("shared table", syscall(SYS_clone, CLONE_FILES | SIGCHLD, 0, 0, 0, 0), memory, expected);
+	static char stack[256 << 10] __attribute__((aligned(16)));
+	pid_t by_clone = clone(locks, stack + sizeof stack, CLONE_FILES | SIGCHLD, memory);
+	int locked;
+	waitpid(by_clone, &locked, 0);
+	printf("child locks %x, parent %d\n", locked, sum(memory, length) == expected);
 	pid_t child = fork();
 	if (child == 0) {
 		// A child's own mappings, and its parent's made private to it.
