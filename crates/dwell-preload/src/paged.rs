@@ -54,8 +54,23 @@ struct Regions {
 /// Device and inode.
 type Key = (u64, u64);
 
+/// Length of a file and when it last changed, its attributes and rights included. Nobody changes an
+/// immutable one without a change of these.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    bytes: i64,
+    changed: (i64, i64),
+}
+
+impl Version {
+    fn of(file: &libc::stat) -> Version {
+        Version { bytes: file.st_size, changed: (file.st_ctime, file.st_ctime_nsec) }
+    }
+}
+
 struct Paged {
     key: Key,
+    version: Version,
     region: Region,
     place: &'static Place,
     /// What the program has mapped of it.
@@ -134,8 +149,19 @@ fn mapped(bytes: usize, fd: c_int, offset: i64) -> Option<*mut c_void> {
     }
     let mut regions = regions();
     let key = (file.st_dev, file.st_ino);
-    if let Some(paged) = regions.paged.iter_mut().find(|paged| paged.key == key) {
-        return paged.take(wanted);
+    let version = Version::of(&file);
+    if let Some(at) = regions.paged.iter().position(|paged| paged.key == key) {
+        let paged = &mut regions.paged[at];
+        if paged.version == version {
+            return paged.take(wanted);
+        }
+        // Its owner has changed it. What the program has mapped of it changes as the file did.
+        if !paged.mappings.is_empty() {
+            let place = paged.place;
+            regions.hand_back(|other| std::ptr::eq(other, place));
+            return None;
+        }
+        regions.end(at);
     }
     if regions.refused.contains(&key) || !own::may_borrow() || !regions.make_room() {
         return None;
@@ -149,7 +175,7 @@ fn mapped(bytes: usize, fd: c_int, offset: i64) -> Option<*mut c_void> {
             return None;
         }
     };
-    regions.enter(key, region)?.take(wanted)
+    regions.enter(key, version, region)?.take(wanted)
 }
 
 /// The region of a descriptor's file, or why there is none; `None` where its path is not meant.
@@ -194,13 +220,17 @@ impl Regions {
             return true;
         }
         let unused = self.paged.iter().position(|paged| paged.mappings.is_empty());
-        let Some(unused) = unused.map(|at| self.paged.remove(at)) else { return false };
+        unused.map(|at| self.end(at)).is_some()
+    }
+
+    /// Ends a region that nobody uses.
+    fn end(&mut self, at: usize) {
+        let unused = self.paged.remove(at);
         unused.place.start.store(0, Ordering::Release);
-        true
     }
 
     /// Takes a region in.
-    fn enter(&mut self, key: Key, region: Region) -> Option<&mut Paged> {
+    fn enter(&mut self, key: Key, version: Version, region: Region) -> Option<&mut Paged> {
         let AnySource::Kernel(kernel) = region.file().source() else { return None };
         let free = |place: &&Place| place.start.load(Ordering::Relaxed) == 0;
         let place = PLACES.iter().find(free)?;
@@ -208,7 +238,7 @@ impl Regions {
         place.bytes.store(region.len(), Ordering::Relaxed);
         place.fd.store(kernel.descriptor().as_raw_fd(), Ordering::Relaxed);
         place.start.store(region.as_ptr() as usize, Ordering::Release);
-        self.paged.push(Paged { key, region, place, mappings: Vec::new() });
+        self.paged.push(Paged { key, version, region, place, mappings: Vec::new() });
         self.paged.last_mut()
     }
 

@@ -73,6 +73,23 @@ fn a_program_finds_in_paged_mappings_what_the_kernel_maps() {
 }
 
 #[test]
+fn a_file_that_its_owner_changes_between_two_mappings_is_mapped_as_it_is_then() {
+    let (fast, maps) = match (scene(), program("maps_changed.c")) {
+        (Ok((fast, _)), Ok(maps)) => (fast, maps),
+        (Err(why), _) | (_, Err(why)) => return skip(why),
+    };
+    let file = match immutable(&fast, 1 << 20) {
+        Ok(file) => file,
+        Err(why) => return skip(why),
+    };
+    let (with, without) = run(&Under::policy("adaptive").paging("*.pack", BUDGET), &maps, &file);
+    assert_eq!(with.stdout, without.stdout, "{}", with.stderr);
+    assert_eq!(with.status, without.status);
+    let made = ["first: pager", "longer: pager", "shorter: pager", "while mapped: kernel"];
+    assert_eq!(made_of(&with), made);
+}
+
+#[test]
 fn a_file_that_somebody_may_write_or_that_is_not_meant_is_the_kernels() {
     let (fast, maps) = match scene() {
         Ok(scene) => scene,
