@@ -207,7 +207,7 @@ impl Serving {
             // What could not be read may be a page beside it.
             if along {
                 self.thread_queue.alone = Some(page);
-            } else if self.refuse(page) {
+            } else if self.refuse(page, State::Absent) {
                 return Step::Over;
             }
         }
@@ -232,10 +232,12 @@ impl Serving {
                 let plan = self.plan;
                 let count = self.thread_queue.gather(&sh, &mut books, page, &plan, &mut pages);
                 drop(books);
-                let _ = sh.install(&mut pages[..count], self.thread_queue.class(), page);
-                match sh.pages.state(page) {
-                    State::Present => Step::Over,
-                    _ => Step::Elsewhere,
+                let installed = sh.install(&mut pages[..count], self.thread_queue.class(), page);
+                match installed {
+                    _ if sh.pages.state(page) == State::Present => Step::Over,
+                    // Others are at its memory: a fork, a device.
+                    Ok(()) | Err(libc::EAGAIN | libc::EBUSY) => Step::Elsewhere,
+                    Err(_) => self.refused(page, State::Standby),
                 }
             }
             State::Reading => {
@@ -269,10 +271,11 @@ impl Serving {
                     // Others wait for this thread too: it does not go into a call for one of them.
                     decision.route = Route::Interrupt;
                 }
-                let sent = match sh.fill(run) {
-                    Ok(()) => self.thread_queue.send(&sh, Action::Read, first, run, &decision),
-                    Err(_) => None,
-                };
+                if sh.fill(run).is_err() {
+                    self.thread_queue.abandon(&sh, first, run);
+                    return self.refused(page, State::Absent);
+                }
+                let sent = self.thread_queue.send(&sh, Action::Read, first, run, &decision);
                 let Some(flight) = sent else {
                     self.thread_queue.abandon(&sh, first, run);
                     return Step::Elsewhere;
@@ -313,10 +316,14 @@ impl Serving {
         }
     }
 
-    /// The page cannot be had: who waits for it gets SIGBUS.
-    fn refuse(&mut self, page: u32) -> bool {
+    fn refused(&mut self, page: u32, state: State) -> Step {
+        if self.refuse(page, state) { Step::Over } else { Step::Elsewhere }
+    }
+
+    /// The page cannot be had: who waits for it gets SIGBUS, unless it is in another state by now.
+    fn refuse(&mut self, page: u32, state: State) -> bool {
         let _books = self.sh.lock();
-        if self.sh.pages.state(page) != State::Absent {
+        if self.sh.pages.state(page) != state {
             return false;
         }
         self.sh.pages.mark(page, POISONED, 0);

@@ -63,7 +63,8 @@ pub(crate) struct Uffd {
     pub refusals: Refusals,
 }
 
-/// Moves to a range of addresses that fail with an error number, for as long as there is one.
+/// Moves to a range of addresses that fail with an error number, for as long as there is one. Where
+/// there is no memory, copies fail too.
 #[cfg(test)]
 #[derive(Debug, Default)]
 pub(crate) struct Refusals(std::sync::Mutex<Option<(std::ops::Range<usize>, i32)>>);
@@ -79,7 +80,8 @@ impl Refusals {
     fn of(&self, number: libc::Ioctl, to: usize, bytes: usize) -> Option<(usize, i32)> {
         let refused = self.0.lock().unwrap();
         let (range, errno) = refused.as_ref()?;
-        let meets = number == IOC_MOVE && to < range.end && range.start < to + bytes;
+        let fails = number == IOC_MOVE || *errno == libc::ENOMEM;
+        let meets = fails && to < range.end && range.start < to + bytes;
         meets.then(|| (range.start.saturating_sub(to), *errno))
     }
 }

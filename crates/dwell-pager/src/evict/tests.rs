@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::options::{Access, Ahead, Options};
+use crate::options::{Access, Ahead, Faults, Options};
+use crate::region::{Mode, Region};
 
 /// A region without a handler, and the directory of its file.
 fn shared(access: Access, pages: usize, budget: usize) -> Option<(tempfile::TempDir, Shared)> {
@@ -188,4 +189,43 @@ fn pages_that_are_refused_together_go_back_one_by_one() {
     assert_eq!(first_bytes(&dir), [[2; 48].as_slice(), &[1; 16]].concat());
     // One refusal of all together, then one of each that was refused by itself.
     assert!(alone && sh.counters.write_errors.load(std::sync::atomic::Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_page_for_which_the_kernel_has_no_memory_is_refused_by_the_handler_thread() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("data");
+    std::fs::write(&path, vec![1; 256 * PAGE_BYTES]).unwrap();
+    let options = Options::new(256 * PAGE_BYTES).faults(Faults::Thread).ahead(Ahead::Nothing);
+    let file = dwell::Options::new().open(&path).unwrap();
+    let region = match Region::open(file, &options) {
+        Ok(region) => region,
+        Err(error) => return println!("SKIP: {error}"),
+    };
+    let Mode::Paged { shared: sh, .. } = &region.mode else { unreachable!() };
+    for (first, area) in [(1, &sh.pool), (200, &sh.area)] {
+        sh.uffd.refusals.set(Some((area.at(0)..area.at(256), libc::ENOMEM)));
+        let (tell, told) = std::sync::mpsc::channel();
+        let address = sh.area.at(first);
+        std::thread::spawn(move || {
+            // A few frames were made ready before.
+            let mut tries = (0..50).map(|page| given_to_a_call(address + page * PAGE_BYTES));
+            tell.send(tries.position(|errno| errno == Some(libc::EFAULT)))
+        });
+        let refused = told.recv_timeout(std::time::Duration::from_secs(20));
+        let page = first + refused.unwrap().expect("a page that is refused");
+        sh.uffd.refusals.set(None);
+        region.prefault(page * PAGE_BYTES..page * PAGE_BYTES + 1).unwrap();
+        assert_eq!(given_to_a_call(sh.area.at(page)), None);
+    }
+}
+
+/// The error number of a call that is given a byte of memory. An access would raise SIGBUS where
+/// the call fails.
+fn given_to_a_call(address: usize) -> Option<i32> {
+    let (_reader, writer) = std::io::pipe().unwrap();
+    let writer = std::os::fd::AsRawFd::as_raw_fd(&writer);
+    // SAFETY: the kernel reads what is there, or says that it cannot.
+    let rc = unsafe { libc::write(writer, address as *const libc::c_void, 1) };
+    (rc != 1).then(|| std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
 }
