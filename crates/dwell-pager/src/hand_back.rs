@@ -39,6 +39,7 @@ impl Region {
         }
         let fd = kernel.descriptor().as_raw_fd();
         let replaced = shared.area.replace_by(fd);
+        shared.wake_all();
         if let Some(known) = known.take() {
             signal::leave(known);
         }

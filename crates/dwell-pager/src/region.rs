@@ -362,6 +362,7 @@ impl Drop for Region {
             handler.stop();
         }
         shared.area.unmap();
+        shared.wake_all();
         if let Some(known) = known.take() {
             signal::leave(known);
         }
@@ -407,6 +408,12 @@ impl Shared {
                 "this region belongs to the process that opened it; a forked child opens one of its own",
             )),
         }
+    }
+
+    /// Wakes the threads that wait for the handler thread: they find what has come in the place of
+    /// the region. The kernel does so only once nobody has the userfaultfd, which pins keep.
+    pub(crate) fn wake_all(&self) {
+        self.uffd.wake(self.area.start(), self.area.pages() * PAGE_BYTES);
     }
 
     /// Brings a page in for a call of the program's, with signals kept out.

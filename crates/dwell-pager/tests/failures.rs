@@ -327,6 +327,32 @@ fn a_region_that_is_unmapped_while_others_fault_ends_them_by_a_signal_and_never_
 }
 
 #[test]
+fn a_thread_that_waits_for_a_page_of_a_dropped_region_is_ended_though_another_page_is_pinned() {
+    let name =
+        "a_thread_that_waits_for_a_page_of_a_dropped_region_is_ended_though_another_page_is_pinned";
+    if is_child() {
+        let (_dir, path) = file(BYTES);
+        let faults = if told() == "thread" { Faults::Thread } else { Faults::Inline };
+        let device = Arc::new(emulated(&path, "latency=300ms"));
+        let options = pages(16).ahead(Ahead::Nothing).faults(faults);
+        let Some(region) = region(device, &options) else { return };
+        std::mem::forget(region.pin(0..1).unwrap());
+        let at = region.as_ptr() as usize + 50 * PAGE_BYTES;
+        thread::spawn(move || {
+            // SAFETY: raises a signal once the region is gone, which is what is tested.
+            unsafe { (at as *const u8).read_volatile() }
+        });
+        thread::sleep(Duration::from_millis(100));
+        drop(region);
+        thread::sleep(Duration::from_secs(20));
+        return;
+    }
+    for how in ["inline", "thread"] {
+        dies(name, how, &[libc::SIGSEGV]);
+    }
+}
+
+#[test]
 fn after_a_kill_in_the_middle_of_writing_back_each_page_is_old_or_new() {
     let name = "after_a_kill_in_the_middle_of_writing_back_each_page_is_old_or_new";
     if is_child() {
