@@ -2,16 +2,14 @@
 //! Where the threads that page tell each other their priorities, and whether they want the CPU.
 #![allow(unsafe_code)]
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use dwell::{Error, Result};
+use dwell::Result;
 
-use crate::memory::{Area, PAGE_BYTES};
+use crate::memory::Area;
+use crate::peers::{MARK_AT, Peers};
 
 /// Threads that a board has seats for.
 const SEATS: usize = 128;
@@ -19,7 +17,8 @@ const SEATS: usize = 128;
 /// One thread: 0 where the seat is free.
 #[repr(C)]
 struct Seat {
-    process: AtomicU32,
+    /// The number of its process.
+    owner: AtomicU32,
     /// Nice value + 21, and whether it wants the CPU.
     says: AtomicU32,
 }
@@ -36,6 +35,8 @@ const NICES: usize = 40;
 /// So the file belongs to one user.
 pub struct Board {
     area: Area,
+    /// The processes that share it, if it is shared.
+    peers: Option<Peers>,
     /// CPUs that this process may use.
     cpus: usize,
 }
@@ -50,7 +51,8 @@ impl Board {
                 area.advise_range(0, 1, libc::MADV_WIPEONFORK)?;
                 Ok(area)
             });
-            Arc::new(Board { area: area.unwrap_or_else(|_| Area::none()), cpus: cpus() })
+            let area = area.unwrap_or_else(|_| Area::none());
+            Arc::new(Board { area, peers: None, cpus: cpus() })
         })
         .clone()
     }
@@ -58,21 +60,22 @@ impl Board {
     /// One that all processes share that name this file; it is made where it is missing.
     ///
     /// # Errors
-    /// What the system says of the file.
+    /// What the system says of the file; a file that is no board.
     pub fn shared(path: &Path) -> Result<Arc<Board>> {
-        let failed = |action| move |error| Error::io(action, path, None, error);
-        let file = File::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(path)
-            .map_err(failed("opening the board"))?;
-        file.set_len(PAGE_BYTES as u64).map_err(failed("sizing the board"))?;
-        let area = Area::of_file(file.as_raw_fd(), PAGE_BYTES, true, true)
-            .map_err(failed("mapping the board"))?;
-        Ok(Arc::new(Board { area, cpus: cpus() }))
+        let (area, peers) = Peers::open(path, "board", *b"DwBoard1")?;
+        let board = Board { area, peers: Some(peers), cpus: cpus() };
+        let own = board.number();
+        board.free(|owner| owner == own);
+        Ok(Arc::new(board))
+    }
+
+    /// The number of this process among those that share the board.
+    fn number(&self) -> u32 {
+        self.peers.as_ref().map_or(1, Peers::number)
+    }
+
+    fn is_alive(&self, owner: u32) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.is_alive(owner))
     }
 
     fn seats(&self) -> &[Seat] {
@@ -86,21 +89,21 @@ impl Board {
 
     /// How many seats were ever taken, from the first: a fault looks at no others.
     fn taken(&self) -> Option<&AtomicU32> {
-        const { assert!((SEATS + 1) * size_of::<Seat>() <= PAGE_BYTES) };
+        const { assert!((SEATS + 1) * size_of::<Seat>() <= MARK_AT) };
         let end = self.seats().as_ptr_range().end;
         // SAFETY: the page goes on behind the seats, and is only accessed by atomic words.
-        (self.area.pages() > 0).then(|| unsafe { &(*end).process })
+        (self.area.pages() > 0).then(|| unsafe { &(*end).owner })
     }
 
     /// Takes a seat for a thread of this process; without one it is not compared with others.
     pub(crate) fn sit(&self, nice: i8) -> Option<usize> {
-        let own = std::process::id();
+        let own = self.number();
         let at = self.seats().iter().position(|seat| {
-            let process = seat.process.load(Ordering::Relaxed);
-            (process == 0 || !alive(process))
+            let owner = seat.owner.load(Ordering::Relaxed);
+            (owner == 0 || !self.is_alive(owner))
                 && seat
-                    .process
-                    .compare_exchange(process, own, Ordering::AcqRel, Ordering::Relaxed)
+                    .owner
+                    .compare_exchange(owner, own, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         })?;
         self.taken()?.fetch_max(at as u32 + 1, Ordering::AcqRel);
@@ -111,7 +114,7 @@ impl Board {
     pub(crate) fn leave(&self, at: usize) {
         let seat = &self.seats()[at];
         seat.says.store(0, Ordering::Release);
-        seat.process.store(0, Ordering::Release);
+        seat.owner.store(0, Ordering::Release);
     }
 
     /// Says whether the thread in a seat wants the CPU.
@@ -146,13 +149,17 @@ impl Board {
 
     /// Frees the seats of processes that have ended without saying so.
     pub(crate) fn sweep(&self) {
-        let own = std::process::id();
+        let own = self.number();
+        self.free(|owner| owner != own && !self.is_alive(owner));
+    }
+
+    /// Frees the seats of some owners.
+    fn free(&self, which: impl Fn(u32) -> bool) {
         for seat in self.seats() {
-            let process = seat.process.load(Ordering::Relaxed);
-            if process != 0 && process != own && !alive(process) {
+            let owner = seat.owner.load(Ordering::Relaxed);
+            if owner != 0 && which(owner) {
                 seat.says.store(0, Ordering::Relaxed);
-                let _ =
-                    seat.process.compare_exchange(process, 0, Ordering::AcqRel, Ordering::Relaxed);
+                let _ = seat.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
@@ -166,12 +173,6 @@ impl std::fmt::Debug for Board {
 
 fn says(nice: i8, wants: bool) -> u32 {
     (i32::from(nice).clamp(-20, 19) + 21) as u32 | if wants { WANTS_CPU } else { 0 }
-}
-
-pub(crate) fn alive(process: u32) -> bool {
-    // SAFETY: signal 0 is sent to nobody.
-    let rc = unsafe { libc::kill(process as libc::pid_t, 0) };
-    rc == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ESRCH)
 }
 
 fn cpus() -> usize {
@@ -199,7 +200,7 @@ mod tests {
     fn the_next_to_run_is_the_one_for_whom_no_cpu_is_left() {
         let dir = tempfile::tempdir().unwrap();
         let board = Board::shared(&dir.path().join("board")).unwrap();
-        let board = Board { area: Arc::into_inner(board).unwrap().area, cpus: 2 };
+        let board = Board { cpus: 2, ..Arc::into_inner(board).unwrap() };
         let me = board.sit(5).unwrap();
         let high = board.sit(-5).unwrap();
         assert_eq!(board.next(Some(me)), None);
@@ -223,12 +224,15 @@ mod tests {
         let (one, other) = (Board::shared(&path).unwrap(), Board::shared(&path).unwrap());
         one.sit(3).unwrap();
         assert!(other.seats()[0].says.load(Ordering::Relaxed) & WANTS_CPU != 0);
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        other.seats()[1].process.store(child.id(), Ordering::Relaxed);
-        other.seats()[1].says.store(says(0, true), Ordering::Relaxed);
-        child.wait().unwrap();
+        let ended = Board::shared(&path).unwrap();
+        let number = ended.number();
+        assert_eq!(ended.sit(0), Some(1));
         other.sweep();
-        assert_eq!(one.seats()[1].process.load(Ordering::Relaxed), 0);
-        assert_eq!(one.seats()[0].process.load(Ordering::Relaxed), std::process::id());
+        assert_eq!(one.seats()[1].owner.load(Ordering::Relaxed), number);
+        // As where its process is killed: nobody frees its seat.
+        drop(ended);
+        other.sweep();
+        assert_eq!(one.seats()[1].owner.load(Ordering::Relaxed), 0);
+        assert_eq!(one.seats()[0].owner.load(Ordering::Relaxed), one.number());
     }
 }

@@ -6,9 +6,6 @@
 //! decides what each is granted; a thread of each process sees to it that its regions keep to that.
 #![allow(unsafe_code)]
 
-use std::fs::File;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -17,10 +14,10 @@ use std::time::{Duration, Instant};
 use dwell::fork::ForkMark;
 use dwell::{Error, Result};
 
-use crate::board::alive;
 use crate::group;
 use crate::mask::Quiet;
 use crate::memory::{Area, PAGE_BYTES};
+use crate::peers::{MARK_AT, Peers};
 use crate::shared::Shared;
 use crate::shares::{Claim, LEAST_PAGES, grants, shares, some_of, under_pressure};
 use crate::signal;
@@ -35,7 +32,8 @@ const PRESSURE: Duration = Duration::from_secs(1);
 /// One region; all zeros where the seat is free.
 #[repr(C)]
 struct Seat {
-    process: AtomicU32,
+    /// The number of its process.
+    owner: AtomicU32,
     /// Pages that it can use, holds, and may have.
     pages: AtomicU32,
     held: AtomicU32,
@@ -54,6 +52,8 @@ const ACTIVE: u32 = 1 << 8;
 /// looks at it dies. So the file belongs to one user.
 pub struct Budget {
     area: Area,
+    /// The processes that share it, if it is shared.
+    peers: Option<Peers>,
     /// Pages that were asked for.
     asked: u32,
     own: Mutex<Own>,
@@ -91,27 +91,27 @@ impl Budget {
             Ok(area)
         });
         let area = area.map_err(|error| Error::io("mapping", path, None, error))?;
-        Budget::over(area, bytes, path)
+        Budget::over(area, None, bytes, path)
     }
 
     /// So many bytes for the regions of all processes that name this file; it is made where it is
     /// missing. All name the same number of bytes.
     ///
     /// # Errors
-    /// What the system says of the file.
+    /// What the system says of the file; a file that is no budget.
     pub fn shared(path: impl AsRef<Path>, bytes: usize) -> Result<Arc<Budget>> {
         let path = path.as_ref();
-        let failed = |action| move |error| Error::io(action, path, None, error);
-        let mut options = File::options();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let file = options.open(path).map_err(failed("opening the budget"))?;
-        file.set_len(PAGE_BYTES as u64).map_err(failed("sizing the budget"))?;
-        let area = Area::of_file(file.as_raw_fd(), PAGE_BYTES, true, true)
-            .map_err(failed("mapping the budget"))?;
-        Budget::over(area, bytes, path)
+        let (area, peers) = Peers::open(path, "budget", *b"DwBudget")?;
+        let budget = Budget::over(area, Some(peers), bytes, path)?;
+        for seat in budget.seats() {
+            // The process that had this number before has ended.
+            let (own, free) = (budget.number(), 0);
+            let _ = seat.owner.compare_exchange(own, free, Ordering::AcqRel, Ordering::Relaxed);
+        }
+        Ok(budget)
     }
 
-    fn over(area: Area, bytes: usize, path: &Path) -> Result<Arc<Budget>> {
+    fn over(area: Area, peers: Option<Peers>, bytes: usize, path: &Path) -> Result<Arc<Budget>> {
         let asked = u32::try_from(bytes / PAGE_BYTES).unwrap_or(u32::MAX);
         if asked < LEAST_PAGES {
             let least = LEAST_PAGES as usize * PAGE_BYTES;
@@ -120,7 +120,7 @@ impl Budget {
         }
         let mark = ForkMark::new().map_err(|error| Error::io("mapping", path, None, error))?;
         let (own, wake) = (Mutex::default(), Condvar::new());
-        Ok(Arc::new(Budget { area, asked, own, wake, mark }))
+        Ok(Arc::new(Budget { area, peers, asked, own, wake, mark }))
     }
 
     /// Bytes that were asked for.
@@ -133,8 +133,17 @@ impl Budget {
         self.total() as usize * PAGE_BYTES
     }
 
+    /// The number of this process among those that share the budget.
+    fn number(&self) -> u32 {
+        self.peers.as_ref().map_or(1, Peers::number)
+    }
+
+    fn is_alive(&self, owner: u32) -> bool {
+        self.peers.as_ref().is_none_or(|peers| peers.is_alive(owner))
+    }
+
     fn seats(&self) -> &[Seat] {
-        const { assert!(SEATS * size_of::<Seat>() + size_of::<AtomicU32>() <= PAGE_BYTES) };
+        const { assert!(SEATS * size_of::<Seat>() + size_of::<AtomicU32>() <= MARK_AT) };
         // SAFETY: a mapped page that lives as long as the budget, of which every value is a seat's;
         // it is only accessed by atomic words.
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
@@ -168,13 +177,13 @@ impl Budget {
         }
         let _quiet = Quiet::new();
         let mut own = self.own();
-        let process = std::process::id();
+        let number = self.number();
         let seat = self.seats().iter().position(|seat| {
-            let before = seat.process.load(Ordering::Relaxed);
-            (before == 0 || !alive(before))
+            let before = seat.owner.load(Ordering::Relaxed);
+            (before == 0 || !self.is_alive(before))
                 && seat
-                    .process
-                    .compare_exchange(before, process, Ordering::AcqRel, Ordering::Relaxed)
+                    .owner
+                    .compare_exchange(before, number, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         });
         let Some(at) = seat else { return refuse("too many regions share the budget") };
@@ -209,7 +218,7 @@ impl Budget {
         own.regions.retain(|member| {
             let stays = member.region.strong_count() > 0 && !which(member.region.as_ptr());
             if !stays {
-                self.seats()[member.seat].process.store(0, Ordering::Release);
+                self.seats()[member.seat].owner.store(0, Ordering::Release);
             }
             stays
         });
@@ -253,13 +262,14 @@ impl Budget {
 
     /// Looks after the regions of this process, and after all where its seat is the first.
     fn round(&self, own: &mut Own) {
-        let live = |seat: &Seat| match seat.process.load(Ordering::Acquire) {
+        let number = self.number();
+        let live = |seat: &Seat| match seat.owner.load(Ordering::Acquire) {
             0 => false,
-            process => process == std::process::id() || alive(process),
+            owner => owner == number || self.is_alive(owner),
         };
         let taken: Vec<&Seat> = self.seats().iter().filter(|seat| live(seat)).collect();
-        let first = taken.first().map(|seat| seat.process.load(Ordering::Relaxed));
-        if first == Some(std::process::id()) {
+        let first = taken.first().map(|seat| seat.owner.load(Ordering::Relaxed));
+        if first == Some(number) {
             self.decide(own, &taken);
         }
         for member in &own.regions {

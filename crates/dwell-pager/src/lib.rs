@@ -25,6 +25,7 @@ mod memory;
 mod open;
 mod options;
 mod pages;
+mod peers;
 mod read;
 mod region;
 mod regions;

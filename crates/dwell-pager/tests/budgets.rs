@@ -3,9 +3,12 @@
 
 mod common;
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use common::alone::{is_child, told};
 use common::{BOTH, Random, byte_at, file, open, read, region, write};
 use dwell_pager::{Access, Budget, Options, PAGE_BYTES, Region};
 
@@ -100,4 +103,69 @@ fn budgets_of_one_file_are_one_and_too_little_is_refused() {
     });
     assert!(Budget::new(PAGE_BYTES).is_err());
     drop(Arc::clone(&one));
+}
+
+#[test]
+fn a_file_that_is_no_budget_is_refused_and_stays_as_it_is() {
+    let (dir, path) = file(3 * PAGE_BYTES + 5);
+    let before = std::fs::read(&path).unwrap();
+    let error = Budget::shared(&path, 256 * PAGE_BYTES).unwrap_err().to_string();
+    assert!(error.contains("is no budget"), "{error}");
+    assert!(dwell_pager::Board::shared(&path).is_err());
+    assert_eq!(std::fs::read(&path).unwrap(), before);
+    // Nor is a board a budget, which has the same length.
+    let board = dir.path().join("board");
+    dwell_pager::Board::shared(&board).unwrap();
+    assert!(Budget::shared(&board, 256 * PAGE_BYTES).is_err());
+}
+
+#[test]
+fn processes_of_other_pid_namespaces_share_a_budget() {
+    let name = "processes_of_other_pid_namespaces_share_a_budget";
+    if is_child() {
+        let told = told();
+        let (at, path) = told.split_once('\n').unwrap();
+        let budget = Budget::shared(at, 256 * PAGE_BYTES).unwrap();
+        let region = Region::open(open(Path::new(path), false), &Options::within(&budget)).unwrap();
+        loop {
+            touch(&region, 500, 9);
+            println!("resident {}", region.statistics().resident);
+        }
+    }
+    let (dir, path) = file(BYTES);
+    let at = dir.path().join("budget");
+    let budget = Budget::shared(&at, 256 * PAGE_BYTES).unwrap();
+    let Some(region) = region(open(&path, false), &Options::within(&budget)) else { return };
+    touch(&region, 2_000, 10);
+    let exe = std::env::current_exe().unwrap();
+    let mut child = std::process::Command::new("unshare");
+    child.args(["--pid", "--fork", "--kill-child"]).arg(exe);
+    child.args(["--exact", name, "--nocapture", "--test-threads=1"]);
+    child.env(common::alone::CHILD, format!("{}\n{}", at.display(), path.display()));
+    let Ok(mut child) = child.stdout(std::process::Stdio::piped()).spawn() else {
+        return println!("SKIP: no unshare");
+    };
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut its = lines.filter_map(|line| line.ok()?.strip_prefix("resident ")?.parse().ok());
+    let until = Instant::now() + Duration::from_secs(20);
+    let shared = loop {
+        touch(&region, 500, 11);
+        let Some(other): Option<u64> = its.next() else {
+            return println!("SKIP: no PID namespace");
+        };
+        let own = region.statistics().resident;
+        if own > 40 && other > 40 && own + other <= 256 + 16 {
+            break true;
+        }
+        if Instant::now() > until {
+            break false;
+        }
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(shared, "the two have more than the budget, or one has nothing");
+    eventually("the one that is left has all", || {
+        touch(&region, 2_000, 12);
+        region.statistics().resident as usize * 5 > budget.bytes_now() / PAGE_BYTES * 4
+    });
 }

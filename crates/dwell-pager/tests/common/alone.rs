@@ -4,7 +4,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
 
-const CHILD: &str = "DWELL_PAGER_TEST_CHILD";
+/// What tells a test's own process that it is one.
+pub const CHILD: &str = "DWELL_PAGER_TEST_CHILD";
 
 /// Whether this process is a test's own.
 pub fn is_child() -> bool {
