@@ -159,7 +159,6 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 		int target = is_target(prev), helper = is_helper(prev);
 		struct task *t = target || helper ? task_of(prev->pid, 1) : 0;
 		if (t) {
-			t->slept = now;
 			t->woken = 0;
 			if (helper) {
 				mark(t, now, KERNEL);
@@ -172,6 +171,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 				t->storage = 0;
 				t->hops = 0;
 			}
+			// From here on another CPU may wake it, and what it noted then is not to be wiped.
+			asm volatile("" ::: "memory");
+			t->slept = now;
 		}
 	}
 	if (next->pid) {
@@ -276,7 +278,8 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	u32 zero = 0, part = OTHER;
 	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
 
-	if (done && (done->at <= t->slept || !explains(done, now, helper)))
+	// Another CPU may have completed the request just before the task, which waits for one, slept.
+	if (done && ((done->at <= t->slept && !t->iowait) || !explains(done, now, helper)))
 		done = 0;
 	// Its CPU still runs it: this ends the next sleep if nothing else does.
 	if (!t->slept && !is_helper(p)) {

@@ -140,6 +140,8 @@ fn what_a_child_does() {
         "ring" => ring(&open(&path, libc::O_DIRECT)),
         "threads" => threads(&path),
         "pipes" => pipes(),
+        "first CPU" => on_cpu(0),
+        "second CPU" => on_cpu(1),
         other => panic!("{other}"),
     }
 }
@@ -219,6 +221,26 @@ fn threads(path: &Path) {
     children.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
 }
 
+/// Reads a file on the machine's own disk, on one CPU. Another may have the disk's interrupts.
+fn on_cpu(cpu: usize) {
+    // SAFETY: a set of zeros is one, and this thread's own.
+    unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(cpu, &mut cpus);
+        libc::sched_setaffinity(0, size_of_val(&cpus), &cpus);
+    }
+    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let direct = open(file.path(), libc::O_DIRECT);
+    let pages: Vec<Page> = (0..256).map(|_| Page([5; BLOCK])).collect();
+    // SAFETY: the pages' own bytes.
+    let bytes = unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), 256 * BLOCK) };
+    (0..32).for_each(|at| direct.write_all_at(bytes, at * bytes.len() as u64).unwrap());
+    for _ in 0..4 {
+        read(&direct);
+        fault(file.as_file());
+    }
+}
+
 fn pipes() {
     let (mut read, mut write) = io::pipe().unwrap();
     let (mut back, mut answer) = io::pipe().unwrap();
@@ -245,6 +267,23 @@ fn direct_reads_are_seen() {
         load.device == device.name() && load.operation == Operation::Read && load.size_bytes == 4096
     });
     assert_eq!(load.unwrap().count, REQUESTS);
+}
+
+#[test]
+fn a_request_that_another_cpu_completes_as_its_thread_falls_asleep_is_waited_for() {
+    for cpu in ["first CPU", "second CPU"] {
+        let Some(Watched { seen, .. }) = seen(cpu) else { return };
+        let reads = seen.waits.iter().filter(|wait| {
+            let by_read = matches!(wait.issued, Issued::Call | Issued::Fault);
+            by_read && matches!(wait.operation, Operation::Read | Operation::Other)
+        });
+        let (mut all, mut unexplained) = (0, 0);
+        for wait in reads {
+            all += wait.count;
+            unexplained += if wait.device == "page cache" { wait.count } else { 0 };
+        }
+        assert!(unexplained * 50 <= all, "{unexplained} of {all}: {seen:#?}");
+    }
 }
 
 #[test]

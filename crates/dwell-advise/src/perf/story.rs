@@ -291,7 +291,9 @@ impl Story {
         }
         task.woken = true;
         let mut part = Part::Other;
-        if let Some(done) = done.filter(|done| done.at > task.slept) {
+        // Another CPU may have completed the request just before the thread, which waits for one,
+        // slept.
+        if let Some(done) = done.filter(|done| done.at > task.slept || task.iowait) {
             task.complete(done);
             part = Part::Kernel;
         } else if let Some(waker) = waker {

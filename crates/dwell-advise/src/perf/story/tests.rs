@@ -90,6 +90,32 @@ fn a_wake_up_that_comes_before_the_switch_is_of_the_wait_that_it_ends() {
     }
 }
 
+/// The devices of a thread that sleeps between a completion on another CPU and its wake-up.
+fn devices_of_wait_after_completion(within: Option<Interrupt>, state: u64) -> Vec<(u32, u64)> {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let on_another = |at, what| Event { cpu: 1, within, ..event(at, 0, what) };
+    for event in [
+        event(100, THREAD, What::Issue(request(READ))),
+        on_another(120, What::Complete(request(READ))),
+        event(122, THREAD, What::Switch { state, next: 0 }),
+        on_another(125, What::Waking(THREAD)),
+        event(140, 0, What::Switch { state: 0, next: THREAD }),
+    ] {
+        story.tell(event);
+    }
+    let sums = story.sums(false);
+    sums.waits.iter().map(|(key, sum)| (key.device, sum.nanos)).collect()
+}
+
+#[test]
+fn a_request_that_completed_just_before_its_thread_slept_is_what_it_waited_for() {
+    for within in [None, Some(Interrupt::Soft)] {
+        assert_eq!(devices_of_wait_after_completion(within, UNINTERRUPTIBLE), [(DEVICE, 18)]);
+        // A thread that waits for something else, which this completion does not explain.
+        assert_eq!(devices_of_wait_after_completion(within, 1), [(0, 18)]);
+    }
+}
+
 #[test]
 fn a_thread_whose_switch_was_not_told_runs_from_its_next_event() {
     let mut story = Story::new(false, 0, &[PROGRAM]);
