@@ -18,6 +18,23 @@ enum part { OTHER, QUEUE, DEVICE, KERNEL, WAKE, BUSY };
 #define MARKS 32
 #define BUCKETS 28
 
+static __always_inline u32 log2_of(u64 n)
+{
+	u32 bits = 0;
+	if (n >> 32) { n >>= 32; bits += 32; }
+	if (n >> 16) { n >>= 16; bits += 16; }
+	if (n >> 8) { n >>= 8; bits += 8; }
+	if (n >> 4) { n >>= 4; bits += 4; }
+	if (n >> 2) { n >>= 2; bits += 2; }
+	return bits + (n >> 1 ? 1 : 0);
+}
+
+// Sizes by powers of two: 12 is 4 KiB and below 8 KiB.
+static __always_inline u8 size_bucket(u32 bytes)
+{
+	return bytes ? log2_of(bytes) : 0;
+}
+
 const volatile u8 everything = 0;
 const volatile u32 own_tgid = 0;
 
@@ -92,6 +109,9 @@ struct device_sum {
 	u64 device_nanos;
 	u64 in_flight;
 };
+
+// With this, a key of threads is a process: all of its threads that have ended, with their time in `last`.
+#define ENDED 0x80000000
 
 struct thread_sum {
 	u64 first;

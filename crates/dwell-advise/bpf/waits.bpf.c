@@ -30,23 +30,6 @@ static __always_inline int is_helper(struct task_struct *p)
 	return p->pid && p->flags & (PF_KTHREAD | PF_IO_WORKER);
 }
 
-static __always_inline u32 log2_of(u64 n)
-{
-	u32 bits = 0;
-	if (n >> 32) { n >>= 32; bits += 32; }
-	if (n >> 16) { n >>= 16; bits += 16; }
-	if (n >> 8) { n >>= 8; bits += 8; }
-	if (n >> 4) { n >>= 4; bits += 4; }
-	if (n >> 2) { n >>= 2; bits += 2; }
-	return bits + (n >> 1 ? 1 : 0);
-}
-
-// Sizes by powers of two: 12 is 4 KiB and below 8 KiB.
-static __always_inline u8 size_bucket(u32 bytes)
-{
-	return bytes ? log2_of(bytes) : 0;
-}
-
 static __always_inline void mark(struct task *t, u64 at, u32 part)
 {
 	t->marks[t->marks_made++ & (MARKS - 1)] = at << 3 | part;
@@ -326,11 +309,38 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	return 0;
 }
 
-SEC("tp_btf/sched_process_exit")
-int BPF_PROG(on_exit, struct task_struct *p)
+// What a thread waited stays as a part of its process.
+static __always_inline void fold(u32 pid)
+{
+	struct thread_sum *thread = bpf_map_lookup_elem(&threads, &pid);
+	if (!thread)
+		return;
+	u64 length = thread->last - thread->first;
+	if (length < thread->nanos)
+		length = thread->nanos;
+	u32 all = thread->tgid | ENDED;
+	struct thread_sum *ended = bpf_map_lookup_elem(&threads, &all);
+	struct thread_sum new = *thread;
+	bpf_map_delete_elem(&threads, &pid);
+	if (ended) {
+		__sync_fetch_and_add(&ended->last, length);
+		__sync_fetch_and_add(&ended->waits, new.waits);
+		return;
+	}
+	new.first = new.nanos = 0;
+	new.last = length;
+	if (bpf_map_update_elem(&threads, &all, &new, BPF_NOEXIST) < 0)
+		lose(LOST_THREAD);
+}
+
+// When it exits it may still close files, and wait.
+SEC("tp_btf/sched_process_free")
+int BPF_PROG(on_free, struct task_struct *p)
 {
 	u32 pid = p->pid;
 	bpf_map_delete_elem(&tasks, &pid);
+	bpf_map_delete_elem(&targets, &pid);
+	fold(pid);
 	return 0;
 }
 
@@ -374,6 +384,13 @@ static __always_inline void begin(u64 id, struct what *what, int issue)
 	}
 }
 
+// How many were in flight with a request that no longer is.
+static __always_inline u64 leaves(u32 dev)
+{
+	u64 *depth = bpf_map_lookup_elem(&depths, &dev);
+	return depth ? __sync_fetch_and_add(depth, -1) : 1;
+}
+
 static __always_inline void end(u64 id)
 {
 	struct in_flight *known = bpf_map_lookup_elem(&requests, &id);
@@ -391,9 +408,7 @@ static __always_inline void end(u64 id)
 		done->within = innermost(done->interrupts);
 	}
 	u32 dev = known->what.dev;
-	u64 in_flight = 1, *depth = bpf_map_lookup_elem(&depths, &dev);
-	if (depth)
-		in_flight = __sync_fetch_and_add(depth, -1);
+	u64 in_flight = leaves(dev);
 	struct device_key key = { .dev = dev, .op = known->what.op, .bucket = size_bucket(known->what.bytes) };
 	struct device_sum *sum = bpf_map_lookup_elem(&devices, &key);
 	if (!sum) {
@@ -429,6 +444,18 @@ SEC("tp_btf/block_rq_issue")
 int BPF_PROG(on_issue, struct request *rq)
 {
 	request(rq, 1);
+	return 0;
+}
+
+// What it asked for is a part of another request.
+SEC("tp_btf/block_rq_merge")
+int BPF_PROG(on_merge, struct request *rq)
+{
+	u64 id = (u64)rq;
+	struct in_flight *known = bpf_map_lookup_elem(&requests, &id);
+	if (known)
+		leaves(known->what.dev);
+	bpf_map_delete_elem(&requests, &id);
 	return 0;
 }
 

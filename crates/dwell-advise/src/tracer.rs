@@ -20,14 +20,15 @@ use crate::{Cost, Error, Result, Seen};
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
 /// The programs by the tracepoint that starts each.
-const PROGRAMS: [(&str, &str); 13] = [
+const PROGRAMS: [(&str, &str); 14] = [
     ("on_irq_ends", "irq_handler_exit"),
     ("on_irq_begins", "irq_handler_entry"),
     ("on_softirq_ends", "softirq_exit"),
     ("on_softirq_begins", "softirq_entry"),
-    ("on_exit", "sched_process_exit"),
+    ("on_free", "sched_process_free"),
     ("on_fork", "sched_process_fork"),
     ("on_complete", "block_rq_complete"),
+    ("on_merge", "block_rq_merge"),
     ("on_insert", "block_rq_insert"),
     ("on_issue", "block_rq_issue"),
     ("on_bio_complete", "block_bio_complete"),
@@ -332,4 +333,41 @@ fn lockdown() -> Option<String> {
     let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
     text.contains("[confidentiality]")
         .then(|| "the kernel is locked down: confidentiality".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_and_threads_that_are_gone_leave_the_tables() {
+        let tracer = match Tracer::start(Follow::Children) {
+            Ok(tracer) => tracer,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let Means::Bpf { bpf, .. } = &tracer.means else { return println!("SKIP: no BPF") };
+        let program = std::env::current_exe().unwrap();
+        for _ in 0..40 {
+            let mut reads = std::process::Command::new("dd");
+            reads.arg(format!("if={}", program.display())).args(["of=/dev/null", "iflag=direct"]);
+            assert!(reads.args(["bs=4k", "count=4"]).output().unwrap().status.success());
+        }
+        let gone = |task: &u32| !Path::new(&format!("/proc/{task}")).exists();
+        let left = || {
+            let targets: Vec<u32> =
+                table::<u32, u8>(bpf, "targets").unwrap().keys().flatten().collect();
+            let threads = entries::<u32, ThreadSum>(bpf, "threads").unwrap();
+            let threads = threads.iter().filter(|(task, _)| task >> 31 == 0 && gone(task)).count();
+            (targets.iter().filter(|task| gone(task)).count(), threads)
+        };
+        // The kernel frees a task a moment after its end.
+        let until = Instant::now() + std::time::Duration::from_secs(10);
+        while left() != (0, 0) {
+            assert!(Instant::now() < until, "{:?} are left", left());
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let seen = tracer.finish().unwrap();
+        assert!(seen.thread_seconds > 0.0, "{seen:?}");
+        assert!(seen.waits.iter().any(|wait| wait.program == "dd"), "{seen:?}");
+    }
 }

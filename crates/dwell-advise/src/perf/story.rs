@@ -21,6 +21,9 @@ const NO_CALL: i16 = -1;
 const HELPER_NS: u64 = 1_000_000;
 const PROGRAM_NS: u64 = 20_000;
 
+/// With this, a key of the threads is a process: all of its threads that have ended.
+const ENDED: u32 = 1 << 31;
+
 const SLEEPS: u64 = 0x7f;
 const UNINTERRUPTIBLE: u64 = 2;
 const CLONE_THREAD: u64 = 0x1_0000;
@@ -197,8 +200,10 @@ impl Story {
                 self.tasks.remove(&new);
                 self.calls.remove(&new);
             }
+            What::Free(ended) => self.forget(ended),
             What::Enter(call) => _ = self.calls.insert(thread, call),
             What::Exit => _ = self.calls.remove(&thread),
+            What::Merge(request) => drop(self.leave_flight(request)),
             What::Insert(request) => self.begin(at, request, false),
             What::Issue(request) => self.begin(at, request, true),
             What::Complete(request) => self.end(at, cpu, within, request),
@@ -375,14 +380,33 @@ impl Story {
         }
     }
 
-    fn end(&mut self, at: u64, cpu: u32, within: Option<Interrupt>, request: Request) {
-        let Some(known) = self.in_flight.remove(&(request.device, request.sector)) else { return };
-        let issued = if known.issued > 0 { known.issued } else { known.inserted };
-        let (inserted, request) = (known.inserted, known.request);
-        self.completed.insert(cpu, Completed { at, within, inserted, issued, request });
+    /// A request that no longer is in flight, and how many were with it.
+    fn leave_flight(&mut self, request: Request) -> Option<(InFlight, u64)> {
+        let known = self.in_flight.remove(&(request.device, request.sector))?;
         let depth = self.depths.entry(request.device).or_default();
         let in_flight = *depth;
         *depth = depth.saturating_sub(1);
+        Some((known, in_flight))
+    }
+
+    /// A task is gone. What it waited stays as a part of its process.
+    fn forget(&mut self, ended: u32) {
+        self.targets.remove(&ended);
+        self.tasks.remove(&ended);
+        self.calls.remove(&ended);
+        self.helpers.remove(&ended);
+        let Some(sum) = self.threads.remove(&ended).filter(|sum| sum.waits > 0) else { return };
+        let length_ns = sum.last.saturating_sub(sum.first).max(sum.nanos);
+        let none = ThreadSum { first: 0, last: 0, waits: 0, nanos: 0, ..sum };
+        let all = self.threads.entry(sum.tgid | ENDED).or_insert(none);
+        (all.last, all.waits) = (all.last + length_ns, all.waits + sum.waits);
+    }
+
+    fn end(&mut self, at: u64, cpu: u32, within: Option<Interrupt>, request: Request) {
+        let Some((known, in_flight)) = self.leave_flight(request) else { return };
+        let issued = if known.issued > 0 { known.issued } else { known.inserted };
+        let (inserted, request) = (known.inserted, known.request);
+        self.completed.insert(cpu, Completed { at, within, inserted, issued, request });
         let key = (request.device, request.operation, power(request.bytes.into()));
         let sum = self.devices.entry(key).or_insert(DeviceSum {
             count: 0,
@@ -437,6 +461,7 @@ impl Story {
         };
         if again {
             (self.waits, self.devices) = Default::default();
+            self.threads.retain(|key, _| key & ENDED == 0);
             self.threads.values_mut().for_each(|sum| (sum.waits, sum.nanos) = (0, 0));
         }
         sums

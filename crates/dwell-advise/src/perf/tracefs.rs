@@ -8,12 +8,14 @@ use std::io;
 use crate::{Error, Result};
 
 /// The tracepoints, in the order of [`Point`].
-const NAMES: [&str; 12] = [
+const NAMES: [&str; 14] = [
     "sched/sched_switch",
     "sched/sched_waking",
     "task/task_newtask",
+    "sched/sched_process_free",
     "raw_syscalls/sys_enter",
     "raw_syscalls/sys_exit",
+    "block/block_rq_merge",
     "block/block_rq_insert",
     "block/block_rq_issue",
     "block/block_rq_complete",
@@ -29,8 +31,10 @@ pub enum Point {
     Switch,
     Waking,
     NewTask,
+    Free,
     Enter,
     Exit,
+    Merge,
     Insert,
     Issue,
     Complete,
@@ -41,12 +45,14 @@ pub enum Point {
 }
 
 impl Point {
-    pub const ALL: [Point; 12] = [
+    pub const ALL: [Point; 14] = [
         Point::Switch,
         Point::Waking,
         Point::NewTask,
+        Point::Free,
         Point::Enter,
         Point::Exit,
+        Point::Merge,
         Point::Insert,
         Point::Issue,
         Point::Complete,

@@ -207,3 +207,31 @@ fn who_is_not_followed_has_no_waits_and_children_are_followed() {
     followed.sort_unstable();
     assert_eq!(followed, [4_000_010, 4_000_013]);
 }
+
+#[test]
+fn tasks_that_are_gone_are_forgotten_and_their_waits_stay() {
+    let mut story = Story::new(false, 0, &[PROGRAM]);
+    let read = request(READ);
+    let merged = Request { sector: 16, ..read };
+    for (at, thread, what) in [
+        (90, THREAD, What::Enter(libc::SYS_pread64 as i16)),
+        (100, THREAD, What::Insert(read)),
+        (101, THREAD, What::Insert(merged)),
+        (102, THREAD, What::Merge(merged)),
+        (110, THREAD, What::Switch { state: UNINTERRUPTIBLE, next: 0 }),
+        (200, 0, What::Complete(read)),
+        (201, 0, What::Waking(THREAD)),
+        (205, 0, What::Switch { state: 0, next: THREAD }),
+        (300, 0, What::Free(THREAD)),
+        (301, 0, What::Free(PROGRAM)),
+    ] {
+        story.tell(event(at, thread, what));
+    }
+    assert!(story.followed().is_empty() && story.in_flight.is_empty());
+    assert!(story.tasks.is_empty() && story.calls.is_empty());
+    let sums = story.sums(true);
+    assert_eq!(sums.devices[0].1.in_flight, 1);
+    let [ended] = &sums.threads[..] else { panic!("one process") };
+    assert_eq!((ended.tgid, ended.waits, ended.last - ended.first), (PROGRAM, 1, 95));
+    assert!(story.threads.is_empty());
+}
