@@ -8,6 +8,14 @@ pub enum Error {
     /// The process to follow is not there.
     #[error("process {0} does not exist; look it up with pgrep")]
     NoProcess(u32),
+    /// A thread is not followed without its process.
+    #[error("{thread} is a thread of process {process}; give that")]
+    Thread {
+        /// The thread.
+        thread: u32,
+        /// Its process.
+        process: u32,
+    },
     /// This process may not load BPF programs.
     #[error(
         "the kernel does not let this user trace ({0}); run as root, or give dwell CAP_BPF and CAP_PERFMON"

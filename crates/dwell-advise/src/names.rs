@@ -45,6 +45,12 @@ pub fn program(task: u32) -> Option<String> {
     fs::read_to_string(format!("/proc/{task}/comm")).ok()
 }
 
+/// The process that a task is of; `None` where it is gone.
+pub fn process_of(task: u32) -> Option<u32> {
+    let text = fs::read_to_string(format!("/proc/{task}/status")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok())
+}
+
 /// The processes that `process` has started, and theirs.
 pub fn descendants(process: u32) -> Vec<u32> {
     let mut found = vec![process];

@@ -10,7 +10,7 @@ use aya::programs::BtfTracePoint;
 use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
-use crate::names::descendants;
+use crate::names::{descendants, process_of};
 use crate::perf::Perf;
 use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
 use crate::sums::Sums;
@@ -71,17 +71,17 @@ impl Tracer {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::PidNamespace`] in such a
-    /// namespace, [`Error::Forbidden`] without CAP_BPF and CAP_PERFMON, [`Error::NoTypes`] without
-    /// BTF, and [`Error::Refused`] if the kernel does not take a program. It returns the last three
-    /// only if perf is not available either.
+    /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Thread`] for a thread of
+    /// one, [`Error::PidNamespace`] in such a namespace, [`Error::Forbidden`] without CAP_BPF and
+    /// CAP_PERFMON, [`Error::NoTypes`] without BTF, and [`Error::Refused`] if the kernel does not
+    /// take a program. It returns the last three only if perf is not available either.
     pub fn start(follow: Follow) -> Result<Tracer> {
         let followed = followed(follow)?;
         let refused = match Means::bpf(follow, &followed) {
-            Ok(means) => return Ok(Tracer { means, started: Instant::now(), without_bpf: None }),
+            Ok(means) => return Tracer::begun(means, follow, followed, None),
             Err(error) => error,
         };
-        match Tracer::perf(follow, &followed, refused.to_string()) {
+        match Tracer::perf(follow, followed, refused.to_string()) {
             Ok(tracer) => Ok(tracer),
             // What BPF wants is what a person can give.
             Err(_) => Err(refused),
@@ -96,12 +96,46 @@ impl Tracer {
     /// CAP_PERFMON, [`Error::Io`] without tracefs, and [`Error::Refused`] if the kernel has no
     /// perf.
     pub fn start_by_tracepoints(follow: Follow) -> Result<Tracer> {
-        Tracer::perf(follow, &followed(follow)?, "BPF was not asked for".to_owned())
+        Tracer::perf(follow, followed(follow)?, "BPF was not asked for".to_owned())
     }
 
-    fn perf(follow: Follow, followed: &[u32], why: String) -> Result<Tracer> {
-        let means = Means::Perf(Perf::start(follow, followed)?);
-        Ok(Tracer { means, started: Instant::now(), without_bpf: Some(why) })
+    fn perf(follow: Follow, followed: Vec<u32>, why: String) -> Result<Tracer> {
+        let means = Means::Perf(Perf::start(follow, &followed)?);
+        Tracer::begun(means, follow, followed, Some(why))
+    }
+
+    /// A trace whose programs run; they see every process that one of `followed` starts from now
+    /// on.
+    fn begun(
+        means: Means,
+        follow: Follow,
+        mut followed: Vec<u32>,
+        without_bpf: Option<String>,
+    ) -> Result<Tracer> {
+        let mut tracer = Tracer { means, started: Instant::now(), without_bpf };
+        if let Follow::Process(process) = follow {
+            // Those that were started meanwhile, and theirs until they were followed.
+            loop {
+                let mut new = descendants(process);
+                new.retain(|process| !followed.contains(process));
+                if new.is_empty() {
+                    break;
+                }
+                tracer.follow(&new)?;
+                followed.append(&mut new);
+            }
+        }
+        Ok(tracer)
+    }
+
+    fn follow(&mut self, processes: &[u32]) -> Result<()> {
+        match &mut self.means {
+            Means::Bpf { bpf, .. } => insert(bpf, processes),
+            Means::Perf(perf) => {
+                perf.follow(processes);
+                Ok(())
+            }
+        }
     }
 
     /// Follows no more children of this process; those that it follows, and theirs, it keeps.
@@ -192,10 +226,11 @@ fn followed(follow: Follow) -> Result<Vec<u32>> {
     }
     match follow {
         Follow::Children => Ok(vec![std::process::id()]),
-        Follow::Process(process) if Path::new(&format!("/proc/{process}")).exists() => {
-            Ok(descendants(process))
-        }
-        Follow::Process(process) => Err(Error::NoProcess(process)),
+        Follow::Process(process) => match process_of(process) {
+            None => Err(Error::NoProcess(process)),
+            Some(of) if of != process => Err(Error::Thread { thread: process, process: of }),
+            Some(_) => Ok(descendants(process)),
+        },
         Follow::Everything => Ok(vec![]),
     }
 }
@@ -217,10 +252,7 @@ impl Means {
             .map_err(|error| refused("maps", &error))?;
         // Only root may have the kernel count; without it the trace works and its cost is unknown.
         let counting = aya::sys::enable_stats(Stats::RunTime).ok();
-        let mut targets = table_mut::<u32, u8>(&mut bpf, "targets")?;
-        for process in followed {
-            targets.insert(process, 1, 0).map_err(|error| refused("targets", &error))?;
-        }
+        insert(&mut bpf, followed)?;
         for (name, tracepoint) in PROGRAMS {
             let refused = |error: &dyn std::error::Error| refused(tracepoint, error);
             let program = bpf.program_mut(name).ok_or_else(|| missing(name))?;
@@ -231,6 +263,14 @@ impl Means {
         }
         Ok(Means::Bpf { bpf: Box::new(bpf), _counting: counting })
     }
+}
+
+fn insert(bpf: &mut Ebpf, processes: &[u32]) -> Result<()> {
+    let mut targets = table_mut::<u32, u8>(bpf, "targets")?;
+    let mut insert = |process| targets.insert(process, 1, 0);
+    processes
+        .iter()
+        .try_for_each(|process| insert(process).map_err(|error| refused("targets", &error)))
 }
 
 /// What the programs have summed up.
@@ -338,6 +378,68 @@ fn lockdown() -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Starts a process every few milliseconds until a file is there.
+    struct Forks {
+        shell: std::process::Child,
+        stop: tempfile::NamedTempFile,
+    }
+
+    impl Forks {
+        fn new() -> Forks {
+            use std::os::unix::process::CommandExt as _;
+            let stop = tempfile::NamedTempFile::new().unwrap();
+            let script = "while [ ! -s $0 ]; do sleep 60 & sleep 0.005; done; echo; wait";
+            let mut shell = std::process::Command::new("sh");
+            shell.args(["-c", script]).arg(stop.path()).process_group(0);
+            let shell = shell.stdout(std::process::Stdio::piped()).spawn().unwrap();
+            Forks { shell, stop }
+        }
+
+        /// All that it has started and that still run, once it starts no more.
+        fn started(&mut self) -> Vec<u32> {
+            use std::io::Read as _;
+            fs::write(self.stop.path(), "x").unwrap();
+            self.shell.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+            descendants(self.shell.id())
+        }
+    }
+
+    impl Drop for Forks {
+        fn drop(&mut self) {
+            let group = format!("-{}", self.shell.id());
+            let _ = std::process::Command::new("kill").args(["-KILL", "--", &group]).status();
+            let _ = self.shell.wait();
+        }
+    }
+
+    #[test]
+    fn processes_that_start_while_a_trace_begins_are_followed() {
+        for start in [Tracer::start, Tracer::start_by_tracepoints] {
+            let mut forks = Forks::new();
+            let tracer = match start(Follow::Process(forks.shell.id())) {
+                Ok(tracer) => tracer,
+                Err(error) => return println!("SKIP: {error}"),
+            };
+            let started = forks.started();
+            // What perf tells comes a moment later.
+            let until = Instant::now() + std::time::Duration::from_secs(10);
+            loop {
+                let followed: Vec<u32> = match &tracer.means {
+                    Means::Bpf { bpf, .. } => {
+                        table::<u32, u8>(bpf, "targets").unwrap().keys().flatten().collect()
+                    }
+                    Means::Perf(perf) => perf.followed(),
+                };
+                let missed = started.iter().filter(|process| !followed.contains(process)).count();
+                if missed == 0 {
+                    break;
+                }
+                assert!(Instant::now() < until, "{missed} of {} are not followed", started.len());
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        }
+    }
 
     #[test]
     fn processes_and_threads_that_are_gone_leave_the_tables() {

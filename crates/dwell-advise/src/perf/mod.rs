@@ -54,6 +54,11 @@ impl Perf {
         self.story().leave(std::process::id(), ring::now_ns());
     }
 
+    /// Follows more processes.
+    pub fn follow(&self, processes: &[u32]) {
+        self.story().follow(processes);
+    }
+
     /// The processes that are followed.
     pub fn followed(&self) -> Vec<u32> {
         self.story().followed()

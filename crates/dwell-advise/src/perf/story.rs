@@ -154,6 +154,11 @@ impl Story {
         self.leaving = Some((process, at));
     }
 
+    /// Follows more processes.
+    pub fn follow(&mut self, processes: &[u32]) {
+        self.targets.extend(processes);
+    }
+
     /// The processes that are followed.
     pub fn followed(&self) -> Vec<u32> {
         self.targets.iter().copied().collect()
