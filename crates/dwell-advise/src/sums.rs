@@ -57,7 +57,11 @@ fn is_for_storage(key: &WaitKey) -> bool {
     let issued = Issued::of_call(key.call);
     let waits_anyway = matches!(issued, Issued::Sync | Issued::IoUring | Issued::Libaio);
     let through_thread = key.through_thread != 0 && issued != Issued::Other;
-    key.iowait != 0 || key.device != 0 && (through_thread || waits_anyway)
+    match key.device {
+        // io_uring says of each wait that it is for input or output, be it of a socket.
+        0 => key.iowait != 0 && issued != Issued::IoUring,
+        _ => key.iowait != 0 || through_thread || waits_anyway,
+    }
 }
 
 /// Stands for the device of a wait that no request ended.

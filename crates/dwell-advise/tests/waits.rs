@@ -140,6 +140,7 @@ fn what_a_child_does() {
         "ring" => ring(&open(&path, libc::O_DIRECT)),
         "threads" => threads(&path),
         "pipes" => pipes(),
+        "ring of sockets" => ring_of_sockets(),
         "first CPU" => on_cpu(0),
         "second CPU" => on_cpu(1),
         other => panic!("{other}"),
@@ -203,6 +204,33 @@ fn ring(file: &File) {
         ring.submit_and_wait(1).unwrap();
         assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
     }
+}
+
+/// Another thread answers each byte, and io_uring waits for the answers.
+fn ring_of_sockets() {
+    use std::os::fd::AsRawFd as _;
+    use std::os::unix::net::UnixStream;
+    let (mut own, mut other) = UnixStream::pair().unwrap();
+    let echo = std::thread::spawn(move || {
+        let mut byte = [0];
+        while other.read(&mut byte).unwrap() == 1 {
+            std::thread::sleep(std::time::Duration::from_micros(200));
+            other.write_all(&byte).unwrap();
+        }
+    });
+    let mut ring = io_uring::IoUring::new(8).unwrap();
+    let mut byte = [0];
+    for _ in 0..REQUESTS {
+        own.write_all(b"x").unwrap();
+        let socket = io_uring::types::Fd(own.as_raw_fd());
+        let receive = io_uring::opcode::Recv::new(socket, byte.as_mut_ptr(), 1).build();
+        // SAFETY: the byte lives until the completion, which is awaited.
+        unsafe { ring.submission().push(&receive).unwrap() };
+        ring.submit_and_wait(1).unwrap();
+        assert_eq!(ring.completion().next().unwrap().result(), 1);
+    }
+    own.shutdown(std::net::Shutdown::Both).unwrap();
+    echo.join().unwrap();
 }
 
 /// Two threads, each in a process of its own, read.
@@ -367,6 +395,17 @@ fn waits_for_pipes_are_no_waits_for_storage() {
 }
 
 #[test]
+fn waits_of_io_uring_for_sockets_are_no_waits_for_storage() {
+    for start in [Tracer::start, Tracer::start_by_tracepoints] {
+        let Some(Watched { seen, .. }) = seen_by(start, "ring of sockets") else { return };
+        let by_ring = seen.waits.iter().filter(|wait| wait.issued == Issued::IoUring);
+        // A disk of the machine may complete a request of somebody at that moment.
+        assert!(by_ring.map(|wait| wait.count).sum::<u64>() < REQUESTS / 10, "{seen:#?}");
+        assert!(seen.other_waits >= REQUESTS, "{seen:#?}");
+    }
+}
+
+#[test]
 fn nothing_is_lost_and_nothing_is_dropped_unsaid() {
     let Some(Watched { seen, .. }) = seen("read") else { return };
     assert!(seen.notes.is_empty(), "{:?}", seen.notes);
@@ -413,4 +452,22 @@ fn tracepoints_follow_the_children_of_a_child() {
 fn a_process_that_is_not_there_is_named() {
     let error = Tracer::start(Follow::Process(u32::MAX)).err().unwrap();
     assert_eq!(error.to_string(), "process 4294967295 does not exist; look it up with pgrep");
+}
+
+#[test]
+fn a_thread_is_refused_and_its_process_named() {
+    let (tell, told) = std::sync::mpsc::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        // SAFETY: asks for a number.
+        tell.send(unsafe { libc::gettid() } as u32).unwrap();
+        let _ = ended.recv();
+    });
+    let (id, process) = (told.recv().unwrap(), std::process::id());
+    for start in [Tracer::start, Tracer::start_by_tracepoints] {
+        let error = start(Follow::Process(id)).err().unwrap();
+        assert_eq!(error.to_string(), format!("{id} is a thread of process {process}; give that"));
+    }
+    drop(end);
+    thread.join().unwrap();
 }
