@@ -21,6 +21,12 @@ pub enum Error {
         "the kernel does not let this user trace ({0}); run as root, or give dwell CAP_BPF and CAP_PERFMON"
     )]
     Forbidden(String),
+    /// The kernel lets nobody look into it.
+    #[error(
+        "the kernel is locked down (confidentiality), so that nobody may trace, root neither; boot it without \
+         lockdown=confidentiality"
+    )]
+    LockedDown,
     /// The kernel traces processes by numbers that are others here.
     #[error(
         "this is a PID namespace of its own, whose process numbers are not those that the kernel traces; run dwell advise outside, or start the container with --pid=host"
@@ -51,5 +57,44 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Why the kernel refused a program, or perf: `forbidden` says that a right was missing.
+    pub(crate) fn of_refusal(program: &str, why: String, forbidden: bool) -> Error {
+        let told = std::fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+        Error::of_refusal_under(&told, program, why, forbidden)
+    }
+
+    /// The same by what the kernel says of its lockdown. A kernel that is locked down says of a
+    /// program of root's that it is invalid.
+    fn of_refusal_under(lockdown: &str, program: &str, why: String, forbidden: bool) -> Error {
+        match forbidden {
+            _ if lockdown.contains("[confidentiality]") => Error::LockedDown,
+            true => Error::Forbidden(why),
+            false => Error::Refused { program: program.to_owned(), why },
+        }
+    }
+}
+
 /// A result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lockdown_is_named_whatever_the_kernel_answers() {
+        let under = |lockdown: &str, forbidden| {
+            Error::of_refusal_under(lockdown, "sched_switch", "why".to_owned(), forbidden)
+        };
+        for forbidden in [false, true] {
+            let error = under("none integrity [confidentiality]\n", forbidden);
+            assert!(error.to_string().contains("locked down"), "{error}");
+        }
+        for lockdown in ["", "[none] integrity confidentiality", "none [integrity] confidentiality"]
+        {
+            assert!(matches!(under(lockdown, true), Error::Forbidden(_)));
+            assert!(matches!(under(lockdown, false), Error::Refused { .. }));
+        }
+    }
+}

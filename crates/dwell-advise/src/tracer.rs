@@ -72,9 +72,10 @@ impl Tracer {
     /// # Errors
     ///
     /// Returns [`Error::NoProcess`] if there is no such process, [`Error::Thread`] for a thread of
-    /// one, [`Error::PidNamespace`] in such a namespace, [`Error::Forbidden`] without CAP_BPF and
-    /// CAP_PERFMON, [`Error::NoTypes`] without BTF, and [`Error::Refused`] if the kernel does not
-    /// take a program. It returns the last three only if perf is not available either.
+    /// one, and [`Error::PidNamespace`] in such a namespace. If perf is not available either, it
+    /// returns what BPF lacks: [`Error::Forbidden`] without CAP_BPF and CAP_PERFMON,
+    /// [`Error::LockedDown`] on a kernel that lets nobody trace, [`Error::NoTypes`] without BTF,
+    /// and [`Error::Refused`] if the kernel does not take a program.
     pub fn start(follow: Follow) -> Result<Tracer> {
         let followed = followed(follow)?;
         let refused = match Means::bpf(follow, &followed) {
@@ -362,17 +363,7 @@ fn refused(program: &str, error: &dyn std::error::Error) -> Error {
         cause = error.source();
     }
     let why = why.lines().next().unwrap_or_default().to_owned();
-    match forbidden {
-        true => Error::Forbidden(lockdown().unwrap_or(why)),
-        false => Error::Refused { program: program.to_owned(), why },
-    }
-}
-
-/// What the kernel's lockdown says, where it keeps even root from tracing.
-fn lockdown() -> Option<String> {
-    let text = fs::read_to_string("/sys/kernel/security/lockdown").ok()?;
-    text.contains("[confidentiality]")
-        .then(|| "the kernel is locked down: confidentiality".to_owned())
+    Error::of_refusal(program, why, forbidden)
 }
 
 #[cfg(test)]

@@ -80,7 +80,11 @@ fn seen_by(start: fn(Follow) -> dwell_advise::Result<Tracer>, work: &str) -> Opt
     let mut tracer = match start(Follow::Children) {
         Ok(tracer) => tracer,
         Err(
-            error @ (Error::PidNamespace | Error::Forbidden(_) | Error::NoTypes | Error::Io { .. }),
+            error @ (Error::PidNamespace
+            | Error::Forbidden(_)
+            | Error::LockedDown
+            | Error::NoTypes
+            | Error::Io { .. }),
         ) => {
             println!("SKIP: {error}");
             return None;

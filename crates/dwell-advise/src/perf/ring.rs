@@ -106,11 +106,14 @@ impl Rings {
         let online = fs::read_to_string(ONLINE)
             .map_err(|error| Error::Io { path: ONLINE.to_owned(), error })?;
         let rings = cpus(&online).into_iter().map(|cpu| Ring::open(points, cpu));
-        rings.collect::<io::Result<_>>().map(Rings).map_err(|error| match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                Error::Forbidden(format!("perf_event_open: {error}"))
+        rings.collect::<io::Result<_>>().map(Rings).map_err(|error| {
+            const CALL: &str = "perf_event_open";
+            match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    Error::of_refusal(CALL, format!("{CALL}: {error}"), true)
+                }
+                _ => Error::of_refusal(CALL, error.to_string(), false),
             }
-            _ => Error::Refused { program: "perf_event_open".to_owned(), why: error.to_string() },
         })
     }
 

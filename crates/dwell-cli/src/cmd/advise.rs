@@ -143,6 +143,7 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
         Err(
             error @ (Error::PidNamespace
             | Error::Forbidden(_)
+            | Error::LockedDown
             | Error::NoTypes
             | Error::Refused { .. }),
         ) => {
