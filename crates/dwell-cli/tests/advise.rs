@@ -77,6 +77,21 @@ fn results_are_kept_as_json_and_as_a_page() {
 }
 
 #[test]
+fn a_comparison_that_fails_leaves_the_trace() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("report");
+    let fails = ["--confirm", "--rounds", "6", "--out", out.to_str().unwrap(), "--", "false"];
+    let output = advise(dir.path(), &fails);
+    let said = said(&output);
+    assert!(!output.status.success() && said.contains("the gain was not measured"), "{said}");
+    assert!(said.contains("waits for storage"), "{said}");
+    let page = out.join("report.html");
+    assert!(said.contains(&format!("report: {}", page.display())), "{said}");
+    let json = std::fs::read_to_string(out.join("result.json")).unwrap();
+    assert!(serde_json::from_str::<Value>(&json).is_ok() && page.exists());
+}
+
+#[test]
 fn reads_of_a_file_are_traced_to_its_device() {
     let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     if !can_trace(dir.path()) {

@@ -83,10 +83,13 @@ pub fn run(args: &Args) -> Result<()> {
     let closed = program.as_ref().and_then(|program| program.closed.clone());
     let mut report = Report::new(whom(args), seen, closed);
     report.moved = moved;
-    if args.confirm {
-        confirm::confirm(&mut report, args, &signals)?;
-    }
+    // A comparison takes long and may fail: what was traced before is shown and kept all the same.
+    let confirmed = match args.confirm {
+        true => confirm::confirm(&mut report, args, &signals),
+        false => Ok(()),
+    };
     args.conclude(&report)?;
+    confirmed.context("the gain was not measured; the trace is above")?;
     // As of `time` and `perf stat`: the command's end is this program's.
     match ended.filter(|status| !status.success()) {
         Some(status) => Err(CannotRun {
