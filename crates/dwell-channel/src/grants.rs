@@ -194,6 +194,11 @@ impl Inode {
         state.granted
     }
 
+    /// Whether any channel was ever granted it: whoever is to change it may have to wait for one.
+    pub fn was_granted(&self) -> bool {
+        self.state().granted
+    }
+
     /// Waits until no command is in flight; none is taken up any more, because its grants are gone
     /// and the inode is held.
     pub(crate) fn settle(&self) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Attributes of files: length, owner, mode, times.
 
-use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileHandle, TimeOrNow};
@@ -32,7 +31,7 @@ impl Tree {
     pub fn setattr_may_take_long(&self, id: u64, bytes: Option<u64>) -> bool {
         let Ok(node) = self.nodes.get(id) else { return false };
         let many = || rustix::fs::fstat(&*node).is_ok_and(|stat| stat.st_blocks > MANY_BLOCKS);
-        node.granted.load(Ordering::Acquire) > 0 || (bytes.is_some() && many())
+        self.is_granted(node.key) || (bytes.is_some() && many())
     }
 
     pub fn setattr(

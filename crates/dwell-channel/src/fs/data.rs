@@ -6,10 +6,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
 use fuser::{CopyFileRangeFlags, FileHandle, INodeNo, WriteFlags};
-use rustix::fs::{FallocateFlags, IFlags, Mode, OFlags, SeekFrom};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::caller::Caller;
+use super::flags::{FS_IOC_FSGETXATTR, FS_IOC_GETFLAGS, FS_IOC_SETFLAGS};
+use super::flags::{extended_out, flags_in, flags_out};
 use super::tree::{By, File, Opened, Tree};
 use crate::grants::{Why, ioctl};
 
@@ -20,9 +22,6 @@ pub(super) fn backing_flags(flags: i32) -> OFlags {
     let kept = libc::O_ACCMODE | libc::O_SYNC | libc::O_DSYNC | libc::O_NOATIME;
     OFlags::from_bits_retain((flags & kept) as u32) | OFlags::CLOEXEC
 }
-
-const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
-const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 
 thread_local! {
     /// Each thread's room for what it reads.
@@ -46,6 +45,14 @@ impl Tree {
             opened => opened,
         }?;
         self.open_file(file, flags, node, by)
+    }
+
+    /// Whether a read without an owner waits for what channels have in flight: it is the first by
+    /// which the file is mapped.
+    pub fn mapping_may_take_long(&self, handle: FileHandle) -> bool {
+        self.files
+            .get(handle)
+            .is_ok_and(|file| !file.mapped.load(Ordering::Acquire) && file.open.inode.was_granted())
     }
 
     /// Hands `reply` what was read.
@@ -224,11 +231,16 @@ impl Tree {
         let file = self.files.get(handle)?;
         match command {
             FS_IOC_GETFLAGS => flags_out(&*file),
+            FS_IOC_FSGETXATTR => extended_out(&*file),
             FS_IOC_SETFLAGS => {
-                let _guard = self.grants.drain(&file.open.inode, Why::Attributes);
-                // Whose file it is and what they may set, the file system checks.
-                let _as_caller = self.callers.opener(caller).act()?;
-                flags_in(&*file, argument)
+                // The file system checks whose file it is and what they may set. A user who may not
+                // takes no grant back.
+                let set = {
+                    let _as_caller = self.callers.opener(caller).act()?;
+                    flags_in(&*file, argument)?
+                };
+                drop(self.grants.drain(&file.open.inode, Why::Attributes));
+                Ok(set)
             }
             _ => {
                 let answer = ioctl::answer(&*self.grants, &file.open, command, argument)
@@ -252,6 +264,7 @@ impl Tree {
         let directory = self.directories.get(handle)?;
         match command {
             FS_IOC_GETFLAGS => flags_out(&*directory),
+            FS_IOC_FSGETXATTR => extended_out(&*directory),
             FS_IOC_SETFLAGS => {
                 let _as_caller = self.callers.opener(caller).act()?;
                 flags_in(&*directory, argument)
@@ -291,15 +304,4 @@ fn read_fully(file: &File, room: &mut [u8], offset: u64) -> Result<usize, Errno>
         }
     }
     Ok(got)
-}
-
-fn flags_out(file: impl std::os::fd::AsFd) -> Result<Vec<u8>, Errno> {
-    // The kernel's number says eight bytes and means four.
-    Ok(u64::from(rustix::fs::ioctl_getflags(file)?.bits()).to_le_bytes().to_vec())
-}
-
-fn flags_in(file: impl std::os::fd::AsFd, argument: &[u8]) -> Result<Vec<u8>, Errno> {
-    let flags = argument.first_chunk::<4>().ok_or(Errno::INVAL)?;
-    rustix::fs::ioctl_setflags(file, IFlags::from_bits_retain(u32::from_ne_bytes(*flags)))?;
-    Ok(Vec::new())
 }

@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use super::attributes::Change;
 use super::caller::Caller;
 use super::counts::Asked;
+use super::flags::FS_IOC_SETFLAGS;
 use super::negotiation::agree;
 use super::replies::{empty, entry, listed, out, statfs, written};
 use super::served::Served;
@@ -77,10 +78,7 @@ impl Filesystem for Served {
             Err(error) => reply.error(out(error)),
         };
         let tree = self.count(Asked::SetAttr);
-        match tree.setattr_may_take_long(id.0, size) {
-            true => self.slowly(request, set),
-            false => set(tree),
-        }
+        self.answer(request, tree.setattr_may_take_long(id.0, size), set);
     }
 
     fn readlink(&self, _request: &Request, id: INodeNo, reply: ReplyData) {
@@ -118,11 +116,8 @@ impl Filesystem for Served {
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let tree = self.count(Asked::Unlink);
-        if !tree.is_granted(parent.0, name) {
-            return empty(reply, tree.unlink(parent.0, name));
-        }
-        let name = name.to_owned();
-        self.slowly(request, move |tree| empty(reply, tree.unlink(parent.0, &name)));
+        let (waits, name) = (tree.is_name_granted(parent.0, name), name.to_owned());
+        self.answer(request, waits, move |tree| empty(reply, tree.unlink(parent.0, &name)));
     }
 
     fn rmdir(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -151,12 +146,9 @@ impl Filesystem for Served {
         reply: ReplyEmpty,
     ) {
         let tree = self.count(Asked::Rename);
-        if !tree.is_granted(newparent.0, newname) {
-            let rename = tree.rename((parent.0, name), (newparent.0, newname), flags.bits());
-            return empty(reply, rename);
-        }
+        let waits = tree.is_name_granted(newparent.0, newname);
         let (name, newname) = (name.to_owned(), newname.to_owned());
-        self.slowly(request, move |tree| {
+        self.answer(request, waits, move |tree| {
             let to = (newparent.0, newname.as_os_str());
             empty(reply, tree.rename((parent.0, &name), to, flags.bits()));
         });
@@ -214,7 +206,7 @@ impl Filesystem for Served {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         offset: u64,
@@ -224,9 +216,13 @@ impl Filesystem for Served {
         reply: ReplyData,
     ) {
         let tree = self.count(if owner.is_some() { Asked::Read } else { Asked::Fill });
-        tree.read(handle, offset, size as usize, owner.is_some(), |read| match read {
+        let (bytes, by_call) = (size as usize, owner.is_some());
+        let answered = move |read: Result<&[u8], Errno>| match read {
             Ok(data) => reply.data(data),
             Err(error) => reply.error(out(error)),
+        };
+        self.answer(request, !by_call && tree.mapping_may_take_long(handle), move |tree| {
+            tree.read(handle, offset, bytes, by_call, answered);
         });
     }
 
@@ -372,8 +368,12 @@ impl Filesystem for Served {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let tree = self.count(Asked::SetXAttr);
-        empty(reply, tree.setxattr(request.into(), id.0, name, value, flags));
+        let (tree, caller) = (self.count(Asked::SetXAttr), request.into());
+        let waits = tree.setxattr_may_take_long(id.0, name);
+        let (name, value) = (name.to_owned(), value.to_owned());
+        self.answer(request, waits, move |tree| {
+            empty(reply, tree.setxattr(caller, id.0, &name, &value, flags));
+        });
     }
 
     fn getxattr(
@@ -466,8 +466,8 @@ impl Filesystem for Served {
         let caller = Caller::from(request);
         if flags.contains(IoctlFlags::FUSE_IOCTL_DIR) {
             answered(reply, tree.ioctl_on_directory(caller, handle, command, argument));
-        } else if command == GRANT {
-            // It waits while the file is held, and that may be for a device.
+        } else if matches!(command, GRANT | FS_IOC_SETFLAGS) {
+            // They wait while the file is held or its commands are in flight, so for a device.
             let argument = argument.to_vec();
             self.slowly(request, move |tree| {
                 answered(reply, tree.ioctl(caller, id, handle, command, &argument));

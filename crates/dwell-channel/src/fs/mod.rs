@@ -11,6 +11,7 @@ mod directory;
 mod error;
 mod facts;
 mod filesystem;
+mod flags;
 mod hidden;
 mod listing;
 mod lock;

@@ -18,6 +18,19 @@ impl Served {
         &self.0
     }
 
+    /// Answers a request: here, or where it may take long on a thread of its own.
+    pub fn answer(
+        &self,
+        request: &Request,
+        may_take_long: bool,
+        answer: impl FnOnce(&Tree) + Send + 'static,
+    ) {
+        match may_take_long {
+            true => self.slowly(request, answer),
+            false => answer(&self.0),
+        }
+    }
+
     /// Answers a request that may take long on a thread that has nothing else to do.
     pub fn slowly(&self, request: &Request, answer: impl FnOnce(&Tree) + Send + 'static) {
         let tree = self.0.clone();

@@ -217,13 +217,17 @@ impl Tree {
         }
     }
 
-    /// Whether a channel may be at work on what has this name, and somebody who is to change it has
-    /// to wait for that.
-    pub fn is_granted(&self, parent: u64, name: &OsStr) -> bool {
+    /// Whether a channel may be at work on a file, be it that it only reads, and somebody who is to
+    /// change it has to wait for that.
+    pub fn is_granted(&self, key: (u64, u64)) -> bool {
+        self.inodes.get(key).is_some_and(|inode| inode.was_granted())
+    }
+
+    /// The same of what has this name.
+    pub fn is_name_granted(&self, parent: u64, name: &OsStr) -> bool {
         let Ok(parent) = self.nodes.get(parent) else { return false };
         let stat = rustix::fs::statat(&*parent, name, AtFlags::SYMLINK_NOFOLLOW);
-        let node = stat.ok().and_then(|stat| self.nodes.known(key(&stat)));
-        node.is_some_and(|node| node.granted.load(Ordering::Acquire) > 0)
+        stat.is_ok_and(|stat| self.is_granted(key(&stat)))
     }
 
     /// Keeps channels off a file whose last name is about to go.

@@ -41,7 +41,17 @@ impl Address {
     }
 }
 
+/// Whether setting it keeps channels off the file meanwhile.
+fn drains(name: &OsStr) -> bool {
+    name.as_bytes() == b"security.capability"
+}
+
 impl Tree {
+    /// Whether setting an attribute waits for what channels have in flight.
+    pub fn setxattr_may_take_long(&self, id: u64, name: &OsStr) -> bool {
+        drains(name) && self.nodes.get(id).is_ok_and(|node| self.is_granted(node.key))
+    }
+
     pub fn setxattr(
         &self,
         caller: Caller,
@@ -51,8 +61,7 @@ impl Tree {
         flags: i32,
     ) -> Result<(), Errno> {
         let node = self.nodes.get(id)?;
-        let _guard = (name.as_bytes() == b"security.capability")
-            .then(|| self.drain(node.key, Why::Attributes));
+        let _guard = drains(name).then(|| self.drain(node.key, Why::Attributes));
         // An access list may change the mode, and whose group it is decides about set-group-id.
         let acl = name.as_bytes().starts_with(b"system.posix_acl_");
         let _acting = acl.then(|| self.callers.become_caller(caller)).transpose()?;
