@@ -64,7 +64,8 @@ fn an_unprobed_device_is_spun_on_once_that_has_turned_out_cheaper() {
 #[test]
 fn a_pipeline_waits_as_its_requests_came_out_fastest() {
     // Two requests of 20 µs can come out as fast to a thread that blocks: one wake-up serves both.
-    let file = options(Goal::Balanced).open("emu:latency=3us,size=64KiB").unwrap();
+    // A loop of unoptimised code takes longer than 3 µs, and would wait for no request of these.
+    let file = options(Goal::Balanced).open("emu:latency=10us,size=64KiB").unwrap();
     let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
     let known = || {
         let learner = file.learner().expect("adaptive learns");
