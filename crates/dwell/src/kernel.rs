@@ -7,8 +7,10 @@ mod refusals;
 mod rings;
 
 use std::cell::RefCell;
+use std::fs::{File, Metadata};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use dwell_policy::{Backlog, Kind, Route, Routes};
@@ -63,6 +65,17 @@ impl Kernel {
     /// The descriptor.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.descriptor.as_fd()
+    }
+
+    /// What the system says of the file.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        // A double would do too, but its close would give up the process's locks on the file.
+        // SAFETY: an open descriptor, which is looked at and not closed.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(self.target()) });
+        file.metadata()
     }
 
     /// Makes the file so many bytes long.

@@ -171,3 +171,25 @@ fn a_file_shows_what_it_is() {
     let shown = format!("{:?}", dwell::open(data.path()).unwrap());
     assert!(shown.starts_with("File { path: ") && shown.contains("\"adaptive\""), "{shown}");
 }
+/// Locks a whole file for the opening behind a descriptor, against all others and the locks of
+/// processes; whether nobody has it.
+fn locks(file: &std::fs::File) -> bool {
+    // SAFETY: zero bytes are a lock of the whole file from its begin.
+    let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    // SAFETY: an open descriptor and a live structure.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &lock) == 0 }
+}
+
+#[test]
+fn a_look_at_the_metadata_keeps_the_processs_locks() {
+    let data = file_of(4096);
+    let opened = both(data.path());
+    let other = both(data.path());
+    rustix::fs::fcntl_lock(&opened, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    let file = File::try_from(opened).unwrap();
+    assert!(!locks(&other));
+    assert_eq!(file.metadata().unwrap().len(), 4096);
+    assert!(!locks(&other), "the lock is gone");
+}
+

@@ -48,8 +48,7 @@ impl File {
     /// # Errors
     /// What the system refuses; an address that is no file of the kernel.
     pub fn metadata(&self) -> Result<Metadata> {
-        let descriptor = self.kernel("metadata")?.as_fd().try_clone_to_owned();
-        let found = descriptor.and_then(|descriptor| std::fs::File::from(descriptor).metadata());
+        let found = self.kernel("metadata")?.metadata();
         found.map_err(|error| Error::io("stat", self.path(), None, error))
     }
 
