@@ -392,8 +392,14 @@ impl Options {
         flags |= if self.direct { libc::O_DIRECT } else { 0 };
         flags |= if self.sync { libc::O_DSYNC } else { 0 };
         // Opening a pipe would wait for its other end; it is refused below.
-        // SAFETY: a zero-terminated path and a mode, as O_CREAT wants.
-        let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_NONBLOCK, 0o666) };
+        let fd = loop {
+            // SAFETY: a zero-terminated path and a mode, as O_CREAT wants.
+            let fd = unsafe { libc::open(name.as_ptr(), flags | libc::O_NONBLOCK, 0o666) };
+            // A file system that asks a server can be interrupted meanwhile.
+            if fd >= 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
+                break fd;
+            }
+        };
         if fd < 0 {
             let error = std::io::Error::last_os_error();
             if self.direct && error.raw_os_error() == Some(libc::EINVAL) {

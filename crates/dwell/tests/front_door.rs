@@ -2,11 +2,15 @@
 //! `dwell::open` is a whole program: it opens paths and addresses with the default policy and the
 //! process's system monitor. Files come from descriptors, and lend theirs.
 
+mod common;
+
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use common::child::{child, in_a_child_with_a_file};
+use common::refused::{counted, interrupt_opens};
 use dwell::kernel::Kernel;
 use dwell::monitor::SystemMonitor;
 use dwell::ring::SpinMethod;
@@ -51,6 +55,18 @@ fn a_missing_file_is_named() {
     let error = dwell::open("/nowhere/data").map(drop).unwrap_err();
     assert_eq!(error.errno(), Some(libc::ENOENT));
     assert!(error.to_string().starts_with("/nowhere/data: open: "), "{error}");
+}
+
+#[test]
+fn an_open_that_a_signal_interrupts_is_tried_again() {
+    let name = "an_open_that_a_signal_interrupts_is_tried_again";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    if !interrupt_opens() {
+        return common::skip("no seccomp filters here");
+    }
+    let file = dwell::Options::new().open(&path).unwrap();
+    assert_eq!(file.read_at(&mut [0; 10], 0).unwrap(), 10);
+    assert!(counted() >= 3);
 }
 
 /// Opens for reading and writing, as the standard library does.
