@@ -65,14 +65,7 @@ impl Source for External {
     }
 
     fn cached(&self, io: &Io) -> Option<i32> {
-        match call(io, libc::RWF_NOWAIT) {
-            result if result == -libc::EAGAIN => None,
-            result if result == -libc::EOPNOTSUPP => {
-                self.no_cache_first.store(true, Ordering::Relaxed);
-                None
-            }
-            result => Some(result),
-        }
+        kernel::found_in_cache(call(io, libc::RWF_NOWAIT), &self.no_cache_first)
     }
 
     fn ends(&self, io: &Io, result: i32) -> bool {
@@ -172,8 +165,11 @@ fn call(io: &Io, flags: libc::c_int) -> i32 {
                     0 => (&raw const alone, 1),
                     pieces => (io.iovecs(), pieces),
                 };
-                let number = match action.kind() {
-                    Kind::Write => libc::SYS_pwritev2,
+                // What asks for no flag needs no call that may be missing, or forbidden.
+                let number = match (action.kind(), flags) {
+                    (Kind::Write, 0) => libc::SYS_pwritev,
+                    (Kind::Write, _) => libc::SYS_pwritev2,
+                    (_, 0) => libc::SYS_preadv,
                     _ => libc::SYS_preadv2,
                 };
                 // The offset goes in two words; 64-bit kernels read it all from the first.

@@ -168,14 +168,7 @@ impl Source for Kernel {
     }
 
     fn cached(&self, io: &Io) -> Option<i32> {
-        match call(io, libc::RWF_NOWAIT) {
-            result if result == -libc::EAGAIN => None,
-            result if result == -libc::EOPNOTSUPP => {
-                self.no_cache_first.store(true, Ordering::Relaxed);
-                None
-            }
-            result => Some(result),
-        }
+        found_in_cache(call(io, libc::RWF_NOWAIT), &self.no_cache_first)
     }
 
     fn refused(&self, route: Route) {
@@ -209,6 +202,19 @@ impl Source for Kernel {
 
     fn alignment(&self) -> u32 {
         self.alignment
+    }
+}
+
+/// What a question to the page cache came to; `None` where the device has to be asked. A refusal is
+/// noted: by the file system, by a kernel without such a call, or by a filter of system calls.
+pub(crate) fn found_in_cache(result: i32, no_cache_first: &AtomicBool) -> Option<i32> {
+    match -result {
+        libc::EAGAIN => None,
+        libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM => {
+            no_cache_first.store(true, Ordering::Relaxed);
+            None
+        }
+        _ => Some(result),
     }
 }
 
@@ -246,15 +252,20 @@ fn less_usual_call(io: &Io, flags: libc::c_int) -> i32 {
     loop {
         // SAFETY: as of `call`.
         let done = unsafe {
-            match io.action() {
-                Action::Read | Action::ReadVectored => {
+            match (io.action(), flags) {
+                (Action::Sync, _) => libc::fsync(fd) as isize,
+                (Action::DataSync, _) => libc::fdatasync(fd) as isize,
+                // What asks for no flag needs no call that may be missing, or forbidden.
+                (Action::Read | Action::ReadVectored, 0) => libc::preadv(fd, pieces, count, offset),
+                (Action::Write | Action::WriteVectored, 0) => {
+                    libc::pwritev(fd, pieces, count, offset)
+                }
+                (Action::Read | Action::ReadVectored, _) => {
                     libc::preadv2(fd, pieces, count, offset, flags)
                 }
-                Action::Write | Action::WriteVectored => {
+                (Action::Write | Action::WriteVectored, _) => {
                     libc::pwritev2(fd, pieces, count, offset, flags)
                 }
-                Action::Sync => libc::fsync(fd) as isize,
-                Action::DataSync => libc::fdatasync(fd) as isize,
             }
         };
         if done >= 0 {

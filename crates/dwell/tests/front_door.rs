@@ -181,12 +181,6 @@ fn a_length_that_is_set_holds_for_what_follows() {
     assert_eq!(file.set_len(u64::MAX).unwrap_err().kind(), ErrorKind::OutOfRange);
 }
 
-#[test]
-fn a_file_shows_what_it_is() {
-    let data = file_of(10);
-    let shown = format!("{:?}", dwell::open(data.path()).unwrap());
-    assert!(shown.starts_with("File { path: ") && shown.contains("\"adaptive\""), "{shown}");
-}
 /// Locks a whole file for the opening behind a descriptor, against all others and the locks of
 /// processes; whether nobody has it.
 fn locks(file: &std::fs::File) -> bool {
@@ -209,3 +203,9 @@ fn a_look_at_the_metadata_keeps_the_processs_locks() {
     assert!(!locks(&other), "the lock is gone");
 }
 
+#[test]
+fn a_file_shows_what_it_is() {
+    let data = file_of(10);
+    let shown = format!("{:?}", dwell::open(data.path()).unwrap());
+    assert!(shown.starts_with("File { path: ") && shown.contains("\"adaptive\""), "{shown}");
+}

@@ -5,16 +5,21 @@
 mod common;
 
 use std::fs;
+use std::io::IoSliceMut;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::child::{child, in_a_child_with_a_file};
 use common::fake::Fake;
+use common::forbid::forbid;
 use common::machine::{MIB, disk, memory, pattern_file};
 use common::{BLOCK, Fixed, check, fast, skip};
 use dwell::any::AnySource;
+use dwell::external::External;
 use dwell::kernel::Kernel;
+use dwell::parameters::DeviceParameters;
 use dwell::queue::{Action, Io};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
@@ -122,6 +127,41 @@ fn a_refusal_to_ask_the_cache_is_remembered() {
     assert!(!kernel.caches(), "it would be asked again");
     assert_eq!(kernel.call(&io), 100);
     check(&buffer, 0, 2);
+}
+
+/// A read of 100 bytes, and one of as many in pieces: neither needs a call that is refused.
+fn reads_without_asking(source: &impl Source, target: i32, errno: i32) {
+    let mut buffer = [0u8; 100];
+    // SAFETY: the buffer outlives the calls.
+    let io = unsafe { Io::plain(Action::Read, target, buffer.as_mut_ptr(), 100, 7) };
+    assert_eq!(source.cached(&io), None, "{errno}");
+    assert!(!source.caches(), "{errno}: it would be asked again");
+    assert_eq!(source.call(&io), 100, "{errno}");
+    check(&buffer, 7, 5);
+    buffer.fill(0);
+    let (start, rest) = buffer.split_at_mut(30);
+    let pieces = [IoSliceMut::new(start), IoSliceMut::new(rest)];
+    // SAFETY: an IoSliceMut has an iovec's layout; all of it outlives the call.
+    let io =
+        unsafe { Io::vectored(Action::ReadVectored, target, pieces.as_ptr().cast(), 2, 100, 7) };
+    assert_eq!(source.call(&io), 100, "{errno}");
+    check(&buffer, 7, 5);
+}
+
+#[test]
+fn where_preadv2_is_refused_reads_do_without() {
+    let name = "where_preadv2_is_refused_reads_do_without";
+    let Some(path) = child() else { return in_a_child_with_a_file(name) };
+    for errno in [libc::EOPNOTSUPP, libc::ENOSYS, libc::EPERM] {
+        if !forbid(&[libc::SYS_preadv2, libc::SYS_pwritev2], errno) {
+            return skip("no seccomp filters here");
+        }
+        let opened = fs::File::open(&path).unwrap();
+        let external = External::new(&DeviceParameters::default(), false);
+        reads_without_asking(&external, opened.as_raw_fd(), errno);
+        let kernel = Kernel::new(opened.into(), 1, SpinMethod::default(), false);
+        reads_without_asking(&kernel, kernel.target(), errno);
+    }
 }
 
 #[test]
