@@ -182,6 +182,10 @@ unsafe impl Queue for AnyQueue {
         each!(self, queue => queue.cancel(ticket))
     }
 
+    fn is_call(&self, ticket: Ticket) -> bool {
+        each!(self, queue => queue.is_call(ticket))
+    }
+
     fn backlog(&self) -> Backlog {
         each!(self, queue => queue.backlog())
     }

@@ -66,6 +66,29 @@ impl Course {
     }
 }
 
+/// What a request counts as that was decided so and that its queue took: where a call has served it
+/// in the place of a ring, as that.
+pub(crate) fn as_taken(decision: Decision, is_call: bool) -> Decision {
+    match is_call && decision.route != Route::Inline {
+        true => called(decision),
+        false => decision,
+    }
+}
+
+fn called(decision: Decision) -> Decision {
+    Decision { route: Route::Inline, mode: Mode::Block, reason: Reason::NoQueue, ..decision }
+}
+
+/// What a request counts as that came out of a wait. A thread waits for all its requests at once,
+/// as was decided for the one that is due first, and as that was admitted.
+pub(crate) fn as_waited(decision: Decision, wait: &Decision) -> Decision {
+    let same = std::mem::discriminant(&decision.mode) == std::mem::discriminant(&wait.mode);
+    match same || decision.route == Route::Inline {
+        true => decision,
+        false => Decision { mode: wait.mode, reason: wait.reason, ..decision },
+    }
+}
+
 impl<S: Source> File<S>
 where
     S::Queue: Send,
@@ -130,6 +153,7 @@ where
     /// Serves a request where there is no queue.
     pub(crate) fn serve_unqueued(&self, io: &Io, decision: &Decision, began: Ns) -> i32 {
         let result = self.source.call(io);
+        let decision = as_taken(*decision, true);
         if let Some(counters) = self.counters() {
             if !self.shadow {
                 counters.decided(Route::Inline, decision.mode, decision.reason);

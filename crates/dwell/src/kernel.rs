@@ -21,7 +21,7 @@ use crate::queue::{Action, Completion, Full, InHandler, Io, Queue, Ticket, Wake,
 use crate::ring::{self, Ring, SpinMethod};
 use crate::source::{Fills, Source};
 pub use descriptor::Descriptor;
-use rings::{POLLED_RING, RING_SHIFT, Refused, Rings};
+use rings::{INLINE_RING, POLLED_RING, RING_SHIFT, Refused, Rings};
 
 /// An open descriptor.
 #[derive(Debug)]
@@ -429,6 +429,10 @@ unsafe impl Queue for KernelQueue {
                 ring.cancel(Ticket(ticket.0 & ((1 << RING_SHIFT) - 1)));
             }
         });
+    }
+
+    fn is_call(&self, ticket: Ticket) -> bool {
+        ticket.0 >> RING_SHIFT == INLINE_RING
     }
 
     fn backlog(&self) -> Backlog {

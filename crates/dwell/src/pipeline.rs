@@ -14,7 +14,7 @@ use dwell_policy::{Backlog, Decision, Estimator, Mode, Ns, Outcome, Pace, Route,
 
 use crate::admission::Standing;
 use crate::any::AnySource;
-use crate::async_submission::Course;
+use crate::async_submission::{Course, as_taken};
 use crate::buffer::{Aligned, Filled, IoBuf, IoBufMut};
 use crate::clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -319,6 +319,7 @@ where
                 return Err((Error::refused(ErrorKind::Full, self.file.path(), what), buffer));
             }
         };
+        let decision = as_taken(decision, queue.is_call(ticket));
         self.in_flight.insert(Flight {
             ticket,
             io,
@@ -362,7 +363,7 @@ where
             finished: &mut self.finished,
             decided: &mut self.decided,
             standing: &mut self.standing,
-            estimator: None,
+            waited: None,
         };
         let now = clock::now();
         let mut taken = 0;
@@ -433,7 +434,7 @@ where
             finished: &mut self.finished,
             decided: &mut self.decided,
             standing: &mut self.standing,
-            estimator: Some(&mut self.estimator),
+            waited: Some((&decision, &mut self.estimator)),
         };
         let mut taken = 0;
         let several = Several { min_complete, patience_ns };

@@ -201,6 +201,14 @@ pub unsafe trait Queue {
     /// Asks to end a request early. Its buffers are free only when its completion is out.
     fn cancel(&mut self, ticket: Ticket);
 
+    /// Whether a request in flight was served by a call as it was submitted, whatever its route:
+    /// there was no ring for it.
+    #[doc(hidden)]
+    fn is_call(&self, ticket: Ticket) -> bool {
+        let _ = ticket;
+        false
+    }
+
     /// The requests in flight.
     fn backlog(&self) -> Backlog;
 
@@ -252,6 +260,9 @@ unsafe impl<Q: Queue + ?Sized> Queue for Box<Q> {
     }
     fn cancel(&mut self, ticket: Ticket) {
         (**self).cancel(ticket);
+    }
+    fn is_call(&self, ticket: Ticket) -> bool {
+        (**self).is_call(ticket)
     }
     fn backlog(&self) -> Backlog {
         (**self).backlog()

@@ -267,7 +267,7 @@ impl Reactor {
         self.fire_timers(outcome.ended);
         if in_flight > 0 {
             self.pace.note(outcome.ended, self.landed.len() as u32);
-            self.land(true, outcome.expired);
+            self.land(Some((decision, outcome.expired)));
             self.give_up(false);
         }
         if let Some(admission) = admission {

@@ -98,10 +98,17 @@ where
         self.file.in_flight.enter(io.bytes())
     }
 
-    fn landed(&self, flight: &Flight, result: i32, latency_ns: Option<Ns>, expired: bool) -> i32 {
+    fn landed(
+        &self,
+        flight: &Flight,
+        decision: &Decision,
+        result: i32,
+        latency_ns: Option<Ns>,
+        expired: bool,
+    ) -> i32 {
         let mut estimator = self.estimator.borrow_mut();
         let learned = latency_ns.map(|latency_ns| (&mut *estimator, latency_ns));
-        let Flight { io, decision, entered, wanted, .. } = flight;
+        let Flight { io, entered, wanted, .. } = flight;
         let standing = &mut self.standing.borrow_mut();
         let landed = self.file.landed(io, decision, *entered, result, learned, *wanted, standing);
         self.course.borrow_mut().landed(1);

@@ -15,6 +15,7 @@ use super::Counts;
 use super::platform::Platform;
 use super::readiness::Readiness;
 use crate::admission::{Admission, Standing};
+use crate::async_submission::{as_taken, as_waited};
 use crate::in_flight::{InFlight, InFlightTable};
 use crate::learner::Asked;
 use crate::parameters::Entered;
@@ -36,8 +37,16 @@ pub(super) trait Owner {
     fn enter(&self, io: &Io) -> Entered;
     /// Counts out a request that is in flight and never completes.
     fn gave_up(&self, flight: &Flight);
-    /// Accounts for a completion; the latency is given where it is known. The final result.
-    fn landed(&self, flight: &Flight, result: i32, latency_ns: Option<Ns>, expired: bool) -> i32;
+    /// Accounts for a completion, as of a request that was decided so; the latency is given where
+    /// it is known. The final result.
+    fn landed(
+        &self,
+        flight: &Flight,
+        decision: &Decision,
+        result: i32,
+        latency_ns: Option<Ns>,
+        expired: bool,
+    ) -> i32;
 }
 
 /// One request in flight.
@@ -280,6 +289,7 @@ impl Reactor {
                 let request = self.requests.insert(Request { state, waker, orphan: None });
                 let (entered, owner, wanted) = (owner.enter(&again), owner.clone(), true);
                 let io = again;
+                let decision = as_taken(decision, line.queue.is_call(ticket));
                 line.in_flight.insert(Flight {
                     ticket,
                     io,
@@ -403,21 +413,29 @@ impl Reactor {
         if self.in_flight() > 0 {
             let taken = self.look_at_queues();
             self.pace.note(now, taken as u32);
-            self.land(false, false);
+            self.land(None);
             self.give_up(false);
         }
     }
 
-    /// Turns completions into results. How long ago they came is known where they were waited for.
-    pub fn land(&mut self, waited: bool, expired: bool) {
+    /// Turns completions into results. How long ago they came is known where they were waited for:
+    /// by which decision, and whether its spin expired.
+    pub fn land(&mut self, waited: Option<(&Decision, bool)>) {
         let mut landed = std::mem::take(&mut self.landed);
         for (at, completion, seen) in landed.drain(..) {
             // It is gone if a completion of nothing comes after the last of a file that was let go
             // of.
             let Some(line) = self.lines.get_mut(at) else { continue };
             let Some(flight) = line.in_flight.take(completion.ticket) else { continue };
-            let latency_ns = waited.then(|| seen.saturating_sub(flight.submitted));
-            let result = flight.owner.landed(&flight, completion.result, latency_ns, expired);
+            let (decision, latency_ns, expired) = match waited {
+                Some((wait, expired)) => {
+                    let latency_ns = seen.saturating_sub(flight.submitted);
+                    (as_waited(flight.decision, wait), Some(latency_ns), expired)
+                }
+                None => (flight.decision, None, false),
+            };
+            let result = completion.result;
+            let result = flight.owner.landed(&flight, &decision, result, latency_ns, expired);
             self.counts.completions += 1;
             if flight.wanted {
                 let request = &mut self.requests[flight.request];

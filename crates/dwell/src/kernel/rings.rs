@@ -36,7 +36,7 @@ pub(super) enum Refused {
 
 /// Bits of a ticket that name its ring; 7 names the inline list.
 pub(super) const RING_SHIFT: u32 = 60;
-const INLINE_RING: u64 = 7;
+pub(super) const INLINE_RING: u64 = 7;
 /// Where the polled ring stands.
 pub(super) const POLLED_RING: usize = 3;
 
@@ -155,6 +155,9 @@ impl Rings {
 
     /// With requests on several rings at once only timed polling sees all of them.
     pub fn arm(&mut self, min_complete: u32) -> Wake<'static> {
+        if self.has_served() {
+            return Wake::At(0);
+        }
         let mut busy = self.busy();
         match (busy.next(), busy.next()) {
             (Some(ring), None) => ring.arm(min_complete),
@@ -162,7 +165,15 @@ impl Rings {
         }
     }
 
+    /// Whether there is something already, of which no ring knows.
+    fn has_served(&self) -> bool {
+        !self.inline.is_empty()
+    }
+
     pub fn arm_beside(&mut self) -> Wake<'static> {
+        if self.has_served() {
+            return Wake::At(0);
+        }
         let mut busy = self.busy();
         match (busy.next(), busy.next()) {
             (Some(ring), None) => ring.arm_beside(),

@@ -8,6 +8,7 @@ use dwell_policy::{Decision, Estimator, Ns};
 
 use super::{Finished, Flight};
 use crate::admission::Standing;
+use crate::async_submission::as_waited;
 use crate::buffer::Filled;
 use crate::file::File;
 use crate::in_flight::InFlightTable;
@@ -32,8 +33,8 @@ where
     pub finished: &'p mut VecDeque<Finished<B>>,
     pub decided: &'p mut Vec<Decision>,
     pub standing: &'p mut Standing,
-    /// Where latencies are learned.
-    pub estimator: Option<&'p mut Estimator>,
+    /// The decision by which is waited, and where latencies are learned.
+    pub waited: Option<(&'p Decision, &'p mut Estimator)>,
 }
 
 impl<B: Send + 'static, S: Source> Reaper<'_, B, S>
@@ -45,7 +46,12 @@ where
         let Some(flight) = self.in_flight.take(completion.ticket) else { return false };
         let Flight { io, mut buffer, submitted, decision, entered, cancelled, filled, .. } = flight;
         let latency_ns = now.saturating_sub(submitted);
-        let learned = self.estimator.as_deref_mut().map(|estimator| (estimator, latency_ns));
+        let (decision, learned) = match &mut self.waited {
+            Some((wait, estimator)) => {
+                (as_waited(decision, wait), Some((&mut **estimator, latency_ns)))
+            }
+            None => (decision, None),
+        };
         let (file, result) = (self.file, completion.result);
         let wanted = !cancelled;
         let landed = file.landed(&io, &decision, entered, result, learned, wanted, self.standing);
