@@ -5,11 +5,16 @@ mod common;
 
 use std::io::{PipeWriter, Write};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use common::child::{child, forked, in_a_child_with_a_file};
 use common::{Fixed, Uncached, check, uncached};
 use dwell::dwell_policy::{Backlog, Call, Kind};
+use dwell::emulated::Emulated;
+use dwell::emulated::wakeup::WakeMethod;
 use dwell::executor::Executor;
+use dwell::parameters::DeviceParameters;
+use dwell::policy::Block;
 use dwell::ring::{self, SpinMethod};
 use dwell::{File, Mode};
 
@@ -104,6 +109,39 @@ fn a_child_forked_with_an_executors_request_in_flight_ends_it_and_lives() {
         writer.write_all(b"xy").unwrap();
         drop(second);
     }
+}
+
+#[test]
+fn a_forked_child_leaves_the_timer_of_its_parents_device_alone() {
+    let name = "a_forked_child_leaves_the_timer_of_its_parents_device_alone";
+    if child().is_none() {
+        return in_a_child_with_a_file(name);
+    }
+    let device = Emulated::open(&"emu:latency=300ms,size=64KiB".parse().unwrap()).unwrap();
+    let device = device.waking_by(WakeMethod::TimerFd);
+    let policy = Arc::new(Block);
+    let file = File::over(device, "emu", "emu", DeviceParameters::default(), policy, None);
+    let mut pipeline = Some(file.pipeline::<Vec<u8>>(2).unwrap());
+    pipeline.as_mut().unwrap().read_at(vec![0; 10], 0).unwrap();
+    let began = Instant::now();
+    // SAFETY: the child is alone in its process; it ends without running anything of the parent's.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0);
+    if pid == 0 {
+        // The parent sleeps by now.
+        std::thread::sleep(Duration::from_millis(100));
+        let waited = pipeline.as_mut().unwrap().next_within(Duration::from_millis(1));
+        drop(pipeline.take());
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(i32::from(waited.is_some())) };
+    }
+    let done = pipeline.as_mut().unwrap().next_within(Duration::from_secs(20)).unwrap();
+    assert_eq!(done.result.unwrap(), 10);
+    assert!(began.elapsed() < Duration::from_secs(10), "the child has cleared the timer");
+    let mut status = 0;
+    // SAFETY: a child of this process and a live integer.
+    assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
+    assert_eq!(status, 0);
 }
 
 #[test]

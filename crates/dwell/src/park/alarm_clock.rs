@@ -33,7 +33,7 @@ impl AlarmClock {
     /// Has it ring at `until` or earlier; whether it will.
     pub fn ends_sleep(&mut self, now: Ns, until: Ns) -> bool {
         let span_ns = until.saturating_sub(now);
-        if span_ns < LEAST_NS {
+        if span_ns < LEAST_NS || !self.timer.is_ours() {
             return false;
         }
         let earliest = now + span_ns.div_ceil(2);
