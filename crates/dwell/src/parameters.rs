@@ -52,14 +52,14 @@ impl DeviceParameters {
 pub struct InFlight {
     words: Option<SharedAtomics>,
     counts: AtomicBool,
-    watched: AtomicBool,
 }
 
-/// Where the words of [`InFlight`] stand: bytes and requests in one, the process, and others' bytes
-/// and requests.
+/// Where the words of [`InFlight`] stand: bytes and requests in one, the process, others' bytes and
+/// requests, and whether a monitor looks at those.
 const AHEAD: usize = 0;
 const PROCESS: usize = 1;
 const OTHERS: usize = 2;
+const WATCHED: usize = 3;
 /// Bits of the number of requests; the bytes have the rest.
 const REQUESTS_BITS: u32 = 24;
 
@@ -93,7 +93,7 @@ fn backlog(word: u64) -> Backlog {
 impl InFlight {
     fn new() -> Self {
         let words = SharedAtomics::wiped_on_fork(512).ok();
-        InFlight { words, counts: AtomicBool::new(false), watched: AtomicBool::new(false) }
+        InFlight { words, counts: AtomicBool::new(false) }
     }
 
     /// The device's count, shared by all its open files. Devices are told apart by `key`.
@@ -124,13 +124,14 @@ impl InFlight {
     /// Has the monitor look at the disk of this number (`major:minor`) once a window, for as long
     /// as a file of the device is open.
     pub(crate) fn watch(self: &Arc<Self>, number: &str, monitor: &SystemMonitor) {
-        if self.watched.swap(true, Ordering::Relaxed) {
+        let Some(words) = &self.words else { return };
+        if words[WATCHED].swap(1, Ordering::Relaxed) != 0 {
             return;
         }
         let Some(mut queue) = DiskQueue::open(Path::new("/sys"), number) else { return };
-        let device = Arc::downgrade(self);
+        let watch = Watch(Arc::downgrade(self));
         monitor.each_window(Box::new(move |_| {
-            let Some(device) = device.upgrade() else { return false };
+            let Some(device) = watch.0.upgrade() else { return false };
             let seen = queue.look();
             device.see(seen.unwrap_or_default());
             seen.is_some()
@@ -176,6 +177,14 @@ impl InFlight {
         }
     }
 
+    /// Nobody looks at others' requests any more.
+    fn unwatch(&self) {
+        if let Some(words) = &self.words {
+            words[OTHERS].store(0, Ordering::Relaxed);
+            words[WATCHED].store(0, Ordering::Relaxed);
+        }
+    }
+
     /// A number that none of the process's ancestors had, as each inherits how many were given.
     #[cold]
     fn name_process(words: &SharedAtomics) -> u64 {
@@ -186,9 +195,21 @@ impl InFlight {
     }
 }
 
+/// The monitor's looks at a device, until it ends or has seen enough.
+struct Watch(Weak<InFlight>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if let Some(device) = self.0.upgrade() {
+            device.unwatch();
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::Config;
 
     #[test]
     fn files_on_one_device_share_its_backlog() {
@@ -202,6 +223,35 @@ mod tests {
         assert_eq!(other.ahead(), Backlog::default());
         same.leave(entered);
         assert_eq!(one.ahead(), Backlog::default());
+    }
+
+    /// A monitor whose first window is not over before the test is.
+    fn monitor() -> SystemMonitor {
+        let config = Config { window_ms: 1000, ..Config::default() };
+        SystemMonitor::start(config).unwrap()
+    }
+
+    #[test]
+    fn of_a_device_that_nobody_looks_at_any_more_others_have_nothing_under_way() {
+        let disks = std::fs::read_dir("/sys/dev/block").unwrap();
+        let numbers = disks.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut numbers =
+            numbers.filter(|number| DiskQueue::open(Path::new("/sys"), number).is_some());
+        let Some(number) = numbers.next() else { return println!("SKIP: no disk") };
+        let device = InFlight::of("d");
+        let three = Backlog { bytes: 3 * 4096, requests: 3 };
+        for ends_early in [false, true] {
+            let looks = monitor();
+            device.watch(&number, &looks);
+            device.see(three);
+            assert_eq!(device.ahead(), three, "the second has to be asked too");
+            if ends_early {
+                looks.end();
+                assert_eq!(device.ahead(), Backlog::default(), "its thread is gone");
+            }
+            drop(looks);
+            assert_eq!(device.ahead(), Backlog::default());
+        }
     }
 
     #[test]

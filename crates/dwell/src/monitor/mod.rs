@@ -301,7 +301,10 @@ impl SystemMonitor {
     /// Calls `watcher` on the monitor's thread at the end of each window, until it says `false`.
     /// Windows are ten times as long while nobody makes requests.
     pub fn each_window(&self, watcher: Watcher) {
-        lock(&self.watchers.0).push(watcher);
+        let mut watchers = lock(&self.watchers.0);
+        if !self.stop.load(Relaxed) {
+            watchers.push(watcher);
+        }
     }
 
     /// Why this process shares no limit with others; `None` when it does.
@@ -386,7 +389,9 @@ impl Ticker {
             let dozing = idle >= DOZE_AFTER && self.shared.doze();
             self.sleep(if dozing { wait * DOZE_WINDOWS } else { wait.mul_f64(jitter) }, dozing);
             if self.stop.load(Relaxed) {
-                return;
+                // They hear nothing any more, and are dropped with nothing held.
+                let deaf = std::mem::take(&mut *lock(&self.watchers.0));
+                return drop(deaf);
             }
             wait = self.window;
             let mut core = lock(&self.core);
