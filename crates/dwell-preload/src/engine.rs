@@ -24,11 +24,10 @@ use dwell_host::stats_page::{ControlReader, Publisher};
 use crate::inside::Inside;
 use crate::raw::bare;
 use crate::stack::{self, STACK_BYTES};
-use crate::table::{self, Word};
+use crate::table::{self, MOST_DEVICES, Word};
 use crate::{account, inside, own, process, raw, report, served};
 
 /// Devices that are told apart; what is on others passes.
-const MOST_DEVICES: usize = 128;
 static DEVICES: [AtomicPtr<Seen>; MOST_DEVICES] =
     [const { AtomicPtr::new(ptr::null_mut()) }; MOST_DEVICES];
 static DEVICE_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -243,25 +242,34 @@ pub fn still_served(fd: i32, word: Word) -> bool {
     device_of(word).is_some_and(|known| served::is_on(fd, known.number))
 }
 
-/// Looks at a descriptor and enters it in the table. `flags` are those it was opened with, where
-/// the calling thread has just opened it.
+/// How a descriptor was opened that the calling thread has just opened.
+#[derive(Clone, Copy)]
+pub struct Opening {
+    pub flags: i32,
+    /// The age of the table before.
+    pub age: u32,
+}
+
+/// Looks at a descriptor and enters it in the table; its word now.
 #[cold]
-pub fn classify(fd: i32, flags: Option<i32>) -> Word {
+pub fn classify(fd: i32, opening: Option<Opening>) -> Word {
     if usize::try_from(fd).is_ok_and(|fd| fd >= table::MOST) {
         return Word::PASSED;
     }
     if !process::is_on() {
         return Word::PASSED;
     }
-    let word = classified(fd, flags);
-    if let Some(word) = word {
-        table::enter(fd, word);
+    let before = table::word(fd);
+    match classified(fd, before, opening) {
+        // Another thread is moving it; it is looked at once that is over.
+        Some(_) if before.is_moving() => before,
+        Some(found) => table::enter(fd, before, found),
+        None => Word::PASSED,
     }
-    word.unwrap_or(Word::PASSED)
 }
 
 /// `None` where it cannot be looked at. Enters the engine only where more than a look is needed.
-fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
+fn classified(fd: i32, before: Word, opening: Option<Opening>) -> Option<Word> {
     let errno = raw::errno();
     // SAFETY: as in `still`.
     let status = unsafe { external::status(fd) };
@@ -282,7 +290,8 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     if is_excluded(fd)? {
         return Some(Word::PASSED);
     }
-    let now = flags.unwrap_or_else(|| bare!(SYS_fcntl, fd, libc::F_GETFL));
+    let asked = || bare!(SYS_fcntl, fd, libc::F_GETFL);
+    let now = opening.map_or_else(asked, |opening| opening.flags);
     // A ring would refuse what it cannot serve at once; a path only names.
     if now < 0 || now & (libc::O_NONBLOCK | libc::O_PATH) != 0 {
         return Some(Word::PASSED);
@@ -291,9 +300,9 @@ fn classified(fd: i32, flags: Option<i32>) -> Option<Word> {
     if now & (libc::O_DIRECT | libc::O_DSYNC) == 0 && is_device(at) {
         word = word.copying();
     }
-    Some(match flags {
-        Some(_) => word.owned_by(inside::thread_number()),
-        None => word.owned_as(table::word(fd)),
+    Some(match opening {
+        Some(Opening { age, .. }) => word.owned_by(inside::thread_number(), age),
+        None => word.owned_as(before),
     })
 }
 

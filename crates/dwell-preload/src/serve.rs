@@ -248,9 +248,11 @@ impl Request {
             return Some(result);
         }
         let result = file.request_amid(&io, heat);
-        if moving.is_some() && result > 0 {
+        if let Some(moving) = &moving
+            && result > 0
+        {
             // SAFETY: the program asked for a read or write there, which moves it.
-            unsafe { external::stand_at(self.fd, at + result as u64) };
+            moving.land(|| unsafe { external::stand_at(self.fd, at + result as u64) });
         }
         drop(moving);
         drop(inside);

@@ -18,7 +18,7 @@ static EPOCHS: [AtomicU32; MOST] = [const { AtomicU32::new(0) }; MOST];
 static HEATS: [Heat; MOST] = [const { Heat::new() }; MOST];
 /// One more than the highest descriptor that was ever entered.
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
-/// Whether a descriptor became private since they last came into other hands.
+/// Whether a descriptor may have become private since they last came into other hands.
 static SOME_PRIVATE: AtomicBool = AtomicBool::new(false);
 /// How often they did. What was private before then no longer is.
 static AGE: AtomicU32 = AtomicU32::new(0);
@@ -52,8 +52,24 @@ const COPIES: u64 = 1 << 6;
 /// Somebody sleeps until it is no longer moving.
 const AWAITED: u64 = 1 << 7;
 const DEVICE_SHIFT: u32 = 8;
+const DEVICE_BITS: u32 = 7;
+/// The thread that is moving it is about to say where it stands from now on.
+const LANDING: u64 = 1 << 15;
 const AGE_SHIFT: u32 = 16;
 const OWNER_SHIFT: u32 = 32;
+/// Its owner, and whether that one is moving it.
+const OWNERSHIP: u64 =
+    PRIVATE | MOVING | LANDING | AWAITED | 0xffff << AGE_SHIFT | 0xffff_ffff << OWNER_SHIFT;
+
+/// Devices that words can tell apart.
+pub const MOST_DEVICES: usize = 1 << DEVICE_BITS;
+
+/// How often descriptors came into other hands so far. Those opened from here on may be private.
+#[inline]
+pub fn age() -> u32 {
+    SOME_PRIVATE.store(true, Ordering::SeqCst);
+    AGE.load(Ordering::SeqCst)
+}
 
 impl Word {
     /// One whose requests are the kernel's.
@@ -73,12 +89,10 @@ impl Word {
         Word(self.0 | COPIES)
     }
 
-    /// The same, just opened by a thread.
-    pub fn owned_by(self, thread: u32) -> Word {
-        let age = AGE.load(Ordering::Relaxed);
+    /// The same, opened by a thread since that [`age`].
+    pub fn owned_by(self, thread: u32, age: u32) -> Word {
         match u16::try_from(age) {
             Ok(age) if thread != 0 => {
-                SOME_PRIVATE.store(true, Ordering::Relaxed);
                 let (age, owner) = (u64::from(age) << AGE_SHIFT, u64::from(thread) << OWNER_SHIFT);
                 Word(self.0 | PRIVATE | age | owner)
             }
@@ -88,8 +102,7 @@ impl Word {
 
     /// The same, opened by whoever opened `before`.
     pub fn owned_as(self, before: Word) -> Word {
-        const OWNERSHIP: u64 = PRIVATE | 0xffff << AGE_SHIFT | 0xffff_ffff << OWNER_SHIFT;
-        if before.is_private() { Word(self.0 | before.0 & OWNERSHIP) } else { self }
+        Word(self.0 | before.0 & OWNERSHIP)
     }
 
     /// The treatment of its requests.
@@ -105,7 +118,7 @@ impl Word {
     /// Which device it is on.
     #[inline]
     pub fn device(self) -> u8 {
-        (self.0 >> DEVICE_SHIFT) as u8
+        (self.0 >> DEVICE_SHIFT) as u8 & (MOST_DEVICES - 1) as u8
     }
 
     /// Whether it bypasses the page cache.
@@ -133,6 +146,15 @@ impl Word {
     fn owner(self) -> u32 {
         (self.0 >> OWNER_SHIFT) as u32
     }
+
+    /// Whether a thread is moving it in more than one step.
+    pub fn is_moving(self) -> bool {
+        self.0 & MOVING != 0
+    }
+
+    fn is_moved_by(self, thread: u32) -> bool {
+        self.is_moving() && self.owner() == thread
+    }
 }
 
 fn slot(fd: i32) -> Option<&'static AtomicU64> {
@@ -154,25 +176,45 @@ pub fn heat(fd: i32) -> &'static Heat {
     &HEATS[fd as u32 as usize & (MOST - 1)]
 }
 
-/// Enters what was found of a descriptor.
-pub fn enter(fd: i32, word: Word) {
-    if let Some(slot) = slot(fd) {
-        HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
-        heat(fd).cool();
-        if slot.swap(word.0, Ordering::SeqCst) & AWAITED != 0 {
-            wake(slot);
+/// Enters what was found of a descriptor, of which `before` was known when it was looked at. What
+/// has changed since holds: another thread may share it, or be moving it, or have closed it. Its
+/// word now.
+pub fn enter(fd: i32, before: Word, found: Word) -> Word {
+    let Some(slot) = slot(fd) else { return found };
+    HIGHEST.fetch_max(fd as usize + 1, Ordering::Relaxed);
+    let order = Ordering::SeqCst;
+    match slot.compare_exchange(before.0, found.0, order, order) {
+        Ok(_) => {
+            heat(fd).cool();
+            found
         }
+        Err(now) => Word(now),
     }
 }
 
-/// Forgets what was found of a descriptor, whose number names the same as before.
-#[inline]
-pub fn forget(fd: i32) {
-    if let Some(slot) = slot(fd)
-        && slot.load(Ordering::Relaxed) != 0
-        && slot.swap(0, Ordering::SeqCst) & AWAITED != 0
-    {
-        wake(slot);
+/// Forgets what was found of a descriptor whose number names the same as before: not who moves it.
+pub fn look_again(fd: i32) {
+    if let Some(slot) = slot(fd) {
+        slot.fetch_and(OWNERSHIP, Ordering::SeqCst);
+    }
+}
+
+/// Forgets all about a descriptor. A thread that is moving it does not say any more where it stands;
+/// one that is just saying it is waited for.
+fn forget(slot: &AtomicU64) {
+    loop {
+        let word = slot.load(Ordering::SeqCst);
+        if word == 0 {
+            return;
+        }
+        if word & LANDING != 0 && process::is_ours() {
+            sleep(slot, word);
+        } else if slot.compare_exchange(word, 0, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            if word & AWAITED != 0 {
+                wake(slot);
+            }
+            return;
+        }
     }
 }
 
@@ -181,7 +223,9 @@ pub fn forget(fd: i32) {
 /// between.
 #[inline]
 pub fn renew(fd: i32) {
-    forget(fd);
+    if let Some(slot) = slot(fd) {
+        forget(slot);
+    }
     if let Some(epoch) = usize::try_from(fd).ok().and_then(|fd| EPOCHS.get(fd)) {
         epoch.fetch_add(1, Ordering::SeqCst);
     }
@@ -201,14 +245,14 @@ pub fn renew_range(first: u32, last: u32) {
     }
 }
 
-/// Whether any descriptor is moved by one thread of this process alone.
+/// Whether any descriptor may be moved by one thread of this process alone.
 pub fn has_private() -> bool {
     SOME_PRIVATE.load(Ordering::Relaxed)
 }
 
 /// From now on others can move any descriptor of before.
 pub fn shared_with_others() {
-    if !SOME_PRIVATE.swap(false, Ordering::Relaxed) {
+    if !SOME_PRIVATE.swap(false, Ordering::SeqCst) {
         return;
     }
     // Beyond 65535 times nothing is private any more.
@@ -231,11 +275,16 @@ pub fn share(fd: i32) {
         if word & MOVING == 0 || !process::is_ours() {
             return;
         }
-        let awaited = word | AWAITED;
-        let known = Ordering::SeqCst;
-        if word == awaited || slot.compare_exchange(word, awaited, known, known).is_ok() {
-            futex::wait(low_half(slot), awaited as u32);
-        }
+        sleep(slot, word);
+    }
+}
+
+/// Sleeps, unless a word has changed, until who is moving its descriptor has done so.
+fn sleep(slot: &AtomicU64, word: u64) {
+    let awaited = word | AWAITED;
+    let known = Ordering::SeqCst;
+    if word == awaited || slot.compare_exchange(word, awaited, known, known).is_ok() {
+        futex::wait(low_half(slot), awaited as u32);
     }
 }
 
@@ -259,8 +308,11 @@ pub fn about_to_move(fd: i32, word: Word, thread: u32) {
     }
 }
 
-/// The right to move a descriptor in more than one step.
-pub struct Moving(&'static AtomicU64);
+/// The right to move a descriptor in more than one step, for as long as nobody closes it.
+pub struct Moving {
+    slot: &'static AtomicU64,
+    thread: u32,
+}
 
 impl Moving {
     /// `None` where others could move it too.
@@ -271,14 +323,30 @@ impl Moving {
         let slot = slot(fd)?;
         let moving = word.0 | MOVING;
         slot.compare_exchange(word.0, moving, Ordering::SeqCst, Ordering::Relaxed).ok()?;
-        Some(Moving(slot))
+        Some(Moving { slot, thread })
+    }
+
+    /// Moves it by `act`, the last step, for which a close waits. After a close the number may be
+    /// another file's already: then nothing is moved.
+    pub fn land(&self, act: impl FnOnce()) {
+        if self.change(|word| word | LANDING).is_some() {
+            act();
+        }
+    }
+
+    /// Changes the word, which was what is returned, unless it is no longer of what is being moved.
+    fn change(&self, to: impl Fn(u64) -> u64) -> Option<u64> {
+        let order = Ordering::SeqCst;
+        let is_same = |word: &u64| Word(*word).is_moved_by(self.thread);
+        self.slot.fetch_update(order, order, |word| is_same(&word).then(|| to(word))).ok()
     }
 }
 
 impl Drop for Moving {
     fn drop(&mut self) {
-        if self.0.fetch_and(!(MOVING | AWAITED), Ordering::SeqCst) & AWAITED != 0 {
-            wake(self.0);
+        let before = self.change(|word| word & !(MOVING | LANDING | AWAITED));
+        if before.is_some_and(|word| word & AWAITED != 0) {
+            wake(self.slot);
         }
     }
 }

@@ -146,7 +146,7 @@ macro_rules! controls {
                     let result = straight();
                     if !inside::is_inside() {
                         // Whether it is direct, appends or never waits may have changed.
-                        table::forget(fd);
+                        table::look_again(fd);
                     }
                     result
                 }

@@ -9,13 +9,17 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use libc::mode_t;
 
 use super::{came, found, made, real};
+use crate::engine::Opening;
 use crate::raw::bare;
 use crate::table::Word;
 use crate::{engine, inside, own, process, table};
 
-/// What a call that opened a file returned, once the table knows of it.
+/// What a call that opens a file returns, once the table knows of it.
 #[inline]
-fn opened(fd: c_int, flags: c_int) -> c_int {
+fn opened(flags: c_int, open: impl FnOnce() -> c_int) -> c_int {
+    // A child that is forked between the call and what is said of it has the descriptor too.
+    let age = table::age();
+    let fd = open();
     if fd < 0 {
         return fd;
     }
@@ -25,8 +29,14 @@ fn opened(fd: c_int, flags: c_int) -> c_int {
     came(fd);
     if process::is_on() && flags & (libc::O_DIRECTORY | libc::O_PATH) == 0 {
         match engine::leaves_alone() {
-            true => table::enter(fd, Word::UNKNOWN.owned_by(inside::thread_number())),
-            false => _ = inside::uncancelled(|| engine::classify(fd, Some(flags))),
+            true => {
+                let owned = Word::UNKNOWN.owned_by(inside::thread_number(), age);
+                table::enter(fd, Word::UNKNOWN, owned);
+            }
+            false => {
+                let opening = Some(Opening { flags, age });
+                inside::uncancelled(|| engine::classify(fd, opening));
+            }
         }
     }
     fd
@@ -47,11 +57,10 @@ macro_rules! opens {
             flags: c_int,
             mode: mode_t,
         ) -> c_int {
-            let fd = real!(
+            opened(flags, || real!(
                 $name(path, flags, mode),
                 bare!(SYS_openat, HERE, path, flags | $more, mode)
-            );
-            opened(fd, flags)
+            ))
         }
     )*};
 }
@@ -70,11 +79,10 @@ macro_rules! opens_at {
             flags: c_int,
             mode: mode_t,
         ) -> c_int {
-            let fd = real!(
+            opened(flags, || real!(
                 $name(dir, path, flags, mode),
                 bare!(SYS_openat, dir, path, flags | $more, mode)
-            );
-            opened(fd, flags)
+            ))
         }
     )*};
 }
@@ -88,8 +96,9 @@ macro_rules! creates {
     ($($name:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, mode: mode_t) -> c_int {
-            let fd = real!($name(path, mode), bare!(SYS_openat, HERE, path, CREATES | LARGE, mode));
-            opened(fd, CREATES)
+            opened(CREATES, || {
+                real!($name(path, mode), bare!(SYS_openat, HERE, path, CREATES | LARGE, mode))
+            })
         }
     )*};
 }
@@ -103,8 +112,9 @@ macro_rules! opens_checked {
     ($($name:ident;)*) => {$(
         #[unsafe(no_mangle)]
         pub unsafe extern "C-unwind" fn $name(path: *const c_char, flags: c_int) -> c_int {
-            let fd = real!($name(path, flags), bare!(SYS_openat, HERE, path, flags | LARGE, 0));
-            opened(fd, flags)
+            opened(flags, || {
+                real!($name(path, flags), bare!(SYS_openat, HERE, path, flags | LARGE, 0))
+            })
         }
     )*};
 }
@@ -122,8 +132,9 @@ macro_rules! opens_at_checked {
             path: *const c_char,
             flags: c_int,
         ) -> c_int {
-            let fd = real!($name(dir, path, flags), bare!(SYS_openat, dir, path, flags | LARGE, 0));
-            opened(fd, flags)
+            opened(flags, || {
+                real!($name(dir, path, flags), bare!(SYS_openat, dir, path, flags | LARGE, 0))
+            })
         }
     )*};
 }
