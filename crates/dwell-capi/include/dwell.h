@@ -9,6 +9,7 @@
  * nanoseconds. Nothing is printed, and no signal handler is installed but by dwell_map.
  *
  * Threads may use one dwell_file at once; a dwell_queue belongs to the thread that made it.
+ * No call is a cancellation point: a thread that is cancelled meanwhile ends at its next one.
  * After fork(2) the child may use files, and close queues; see dwell_queue_wait.
  *
  * Generated from crates/dwell-capi/src; change it there.

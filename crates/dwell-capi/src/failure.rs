@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! How calls fail: `errno`, a text per thread, and never a panic across the boundary.
+//! How calls end: with `errno` and a text per thread where they fail, and never by an unwinding
+//! across the boundary, be it of a panic or of a cancelled thread.
 #![allow(unsafe_code)]
 
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::cancellation::Uncancelled;
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -50,6 +53,7 @@ thread_local! {
 /// Runs the body of a call; a failure becomes `failed`, `errno` and the thread's last error.
 #[inline]
 pub(crate) fn call<T>(failed: T, body: impl FnOnce() -> Result<T, Failure>) -> T {
+    let _uncancelled = Uncancelled::new();
     let failure = match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(done)) => return done,
         Ok(Err(failure)) => failure,

@@ -5,6 +5,7 @@
 //! header is generated from these files (`tests/header.rs`).
 #![deny(unsafe_code)]
 
+mod cancellation;
 mod failure;
 mod file;
 mod map;

@@ -116,6 +116,19 @@ fn the_contract_is_kept_shared_and_static() {
 }
 
 #[test]
+fn a_thread_that_is_cancelled_in_a_call_ends_after_it() {
+    for linked in [Linked::Shared, Linked::Static] {
+        let dir = scratch();
+        let source = here("tests/c/cancelled.c");
+        let Some(program) = compiled(dir.path(), &source, linked) else { return };
+        let file = dir.path().join("data");
+        let output = run(dir.path(), &program, &[file.to_str().unwrap()]);
+        assert_eq!(told(&output), "all were cancelled\n", "{linked:?}: {:?}", output.status);
+        assert!(output.status.success(), "{linked:?}");
+    }
+}
+
+#[test]
 fn the_example_reads_at_depth_1_and_32_and_tells_what_was_decided() {
     for linked in [Linked::Shared, Linked::Static] {
         let dir = scratch();
