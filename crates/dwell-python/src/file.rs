@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use dwell::buffer::Aligned;
 use dwell::policies;
 use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
@@ -47,6 +48,33 @@ impl Lent {
         // SAFETY: as above, and writable.
         unsafe { std::slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
+}
+
+/// Memory for so many bytes.
+fn memory(bytes: usize) -> PyResult<Aligned> {
+    Aligned::try_new(bytes).ok_or_else(|| PyMemoryError::new_err(format!("{bytes} bytes")))
+}
+
+/// Python's own copy of what was read.
+fn copied<'py>(py: Python<'py>, read: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
+    PyBytes::new_with(py, read.len(), |copy| {
+        copy.copy_from_slice(read);
+        Ok(())
+    })
+}
+
+/// Reads as many bytes as there are, by several requests where one cannot move so many.
+fn fill(file: &dwell::File, buffer: &mut [u8], offset: u64) -> dwell::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
+            Ok(0) => break,
+            Ok(more) => done += more,
+            Err(error) if done == 0 => return Err(error),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
 }
 
 impl File {
@@ -97,9 +125,9 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.opened()?;
-        let mut buffer = Aligned::new(size);
-        let bytes = py.detach(|| file.read_at(&mut buffer, offset)).map_err(of_engine)?;
-        Ok(PyBytes::new(py, &buffer[..bytes]))
+        let mut buffer = memory(size)?;
+        let bytes = py.detach(|| fill(&file, &mut buffer, offset)).map_err(of_engine)?;
+        copied(py, &buffer[..bytes])
     }
 
     /// Reads at `offset` into a bytearray, memoryview or array of bytes; gives how many were read.
@@ -108,7 +136,7 @@ impl File {
         let file = self.opened()?;
         let mut lent = Lent::of(buffer, true)?;
         let into = lent.bytes_mut();
-        py.detach(|| file.read_at(into, offset)).map_err(of_engine)
+        py.detach(|| fill(&file, into, offset)).map_err(of_engine)
     }
 
     /// Writes all of `data` at `offset`.
@@ -133,11 +161,12 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let (known, opened) = (self.awaited.clone(), self.opened()?);
+        let buffer = memory(size)?;
         pyo3_async_runtimes::tokio::future_into_py(py, async move {
             let file = awaited(known, opened).await?;
-            let read = file.read_at(Aligned::new(size), offset).await;
+            let read = file.read_at(buffer, offset).await;
             let (bytes, buffer) = read.map_err(|failed| of_engine(failed.into()))?;
-            Python::attach(|py| Ok(PyBytes::new(py, &buffer[..bytes]).unbind()))
+            Python::attach(|py| copied(py, &buffer[..bytes]).map(Bound::unbind))
         })
     }
 
@@ -149,7 +178,7 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyAny>> {
         let lent = Lent::of(data, false)?;
-        let mut copy = Aligned::new(lent.bytes().len());
+        let mut copy = memory(lent.bytes().len())?;
         copy.copy_from_slice(lent.bytes());
         let (known, opened) = (self.awaited.clone(), self.opened()?);
         pyo3_async_runtimes::tokio::future_into_py(py, async move {

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 import asyncio
 import concurrent.futures
+import mmap
 import os
 import socket
+import tempfile
 import threading
 
 import dwell
@@ -61,6 +63,45 @@ def test_requests_of_threads_and_of_asyncio_run_beside_each_other(data):
 
         assert asyncio.run(all_of_them()) == [want[at:at + 4096] for at in offsets]
         assert file.read_at(5, 5) == b"later"
+
+
+def test_more_than_there_is_memory_for_is_a_memory_error(data):
+    with dwell.open(data) as file:
+        with pytest.raises(MemoryError):
+            file.read_at(1 << 62, 0)
+
+        async def awaited():
+            await file.aread_at(1 << 62, 0)
+
+        with pytest.raises(MemoryError):
+            asyncio.run(awaited())
+        assert file.read_at(4, 0) == data.read_bytes()[:4]
+
+
+def available_bytes():
+    with open("/proc/meminfo") as lines:
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+
+
+def test_a_read_goes_on_beyond_what_one_system_call_moves():
+    if available_bytes() < 8 << 30:
+        pytest.skip("less than 8 GiB of memory")
+    # A hole of memory's own file system, with something behind it.
+    size = (2 << 30) + 4096
+    with tempfile.NamedTemporaryFile(dir="/dev/shm") as large, mmap.mmap(-1, size + 4096) as buffer:
+        large.truncate(size - 5)
+        large.seek(0, os.SEEK_END)
+        large.write(b"hello")
+        large.flush()
+        buffer.madvise(mmap.MADV_HUGEPAGE)
+        with dwell.open(large.name) as file:
+            assert file.read_into(buffer, 0) == size and buffer[size - 5:size] == b"hello"
+
+            async def awaited():
+                found = await file.aread_at(size + 4096, 0)
+                return len(found), found[-5:]
+
+            assert asyncio.run(awaited()) == (size, b"hello")
 
 
 @pytest.fixture

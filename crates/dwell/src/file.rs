@@ -267,7 +267,7 @@ where
             buffer.as_ptr()
         } else {
             self.writable_directly(bytes, offset)?;
-            between = self.copied(&[IoSlice::new(&buffer[..bytes])], bytes);
+            between = self.copied(&[IoSlice::new(&buffer[..bytes])], bytes, offset)?;
             between.as_ptr()
         };
         // SAFETY: a write does not change the memory, and `buffer` or `between` outlives the call.
@@ -331,7 +331,7 @@ where
         let bytes = self.sum(buffers.iter().map(|piece| piece.len()))?;
         if !buffers.iter().all(|piece| self.aligned(piece.as_ptr(), piece.len(), offset)) {
             self.writable_directly(bytes, offset)?;
-            return self.write_at(&self.copied(buffers, bytes), offset);
+            return self.write_at(&self.copied(buffers, bytes, offset)?, offset);
         }
         // SAFETY: an IoSlice has an iovec's layout; all memory is borrowed until the completion.
         let io = unsafe {
@@ -395,8 +395,7 @@ where
         let skip = (offset - first) as usize;
         let align = align as usize;
         let whole = (skip + bytes).next_multiple_of(align);
-        let most = MAX_TRANSFER_BYTES - MAX_TRANSFER_BYTES % align;
-        let mut between = Aligned::for_blocks_of(whole.min(most), align);
+        let mut between = self.between("read", whole.min(self.most_bytes()), offset)?;
         let done = self.read_at(&mut between, first)?;
         let data = &between[skip.min(done)..done.min(skip + bytes)];
         take(data);
@@ -415,15 +414,27 @@ where
         Err(Error::refused(ErrorKind::Unaligned, &self.path, what))
     }
 
+    /// The most that goes in one request, as direct I/O takes it.
+    pub(crate) fn most_bytes(&self) -> usize {
+        MAX_TRANSFER_BYTES - MAX_TRANSFER_BYTES % self.source.alignment() as usize
+    }
+
+    /// Memory between the caller's and the device.
+    fn between(&self, action: &'static str, bytes: usize, offset: u64) -> Result<Aligned> {
+        let made = Aligned::try_for_blocks_of(bytes, self.source.alignment() as usize);
+        let failed = || std::io::Error::from_raw_os_error(libc::ENOMEM);
+        made.ok_or_else(|| Error::io(action, &self.path, Some(offset), failed()))
+    }
+
     /// An aligned copy of several pieces.
-    fn copied(&self, pieces: &[IoSlice<'_>], bytes: usize) -> Aligned {
-        let mut between = Aligned::for_blocks_of(bytes, self.source.alignment() as usize);
+    fn copied(&self, pieces: &[IoSlice<'_>], bytes: usize, offset: u64) -> Result<Aligned> {
+        let mut between = self.between("write", bytes, offset)?;
         let mut at = 0;
         for piece in pieces {
             between[at..at + piece.len()].copy_from_slice(piece);
             at += piece.len();
         }
-        between
+        Ok(between)
     }
 
     /// No file reaches so far; to io_uring the last offset means "where the descriptor stands".

@@ -200,3 +200,13 @@ fn a_source_that_promises_nothing_shows_no_memory_that_was_not_initialised() {
     let (_, buffer) = executor.block_on(file.read_at(buffer, 0));
     assert_eq!(buffer.into_inner(), [0; 100]);
 }
+
+#[test]
+fn more_than_there_is_memory_for_is_no_buffer() {
+    for bytes in [1 << 62, usize::MAX] {
+        assert!(Aligned::try_new(bytes).is_none(), "{bytes}");
+    }
+    let buffer = Aligned::try_new(5000).unwrap();
+    assert_eq!(buffer[..], [0; 5000]);
+    assert_eq!(buffer.as_ptr() as usize % Aligned::ALIGNMENT, 0);
+}

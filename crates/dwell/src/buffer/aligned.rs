@@ -48,6 +48,17 @@ impl Aligned {
         Self::for_blocks_of(bytes, Self::ALIGNMENT)
     }
 
+    /// As [`Aligned::new`]; `None` where there is no memory for it.
+    pub fn try_new(bytes: usize) -> Option<Self> {
+        Self::try_for_blocks_of(bytes, Self::ALIGNMENT)
+    }
+
+    /// As [`Aligned::for_blocks_of`]; `None` where there is no memory for it.
+    pub(crate) fn try_for_blocks_of(bytes: usize, block_bytes: usize) -> Option<Self> {
+        let memory = Memory::try_new(bytes, block_bytes.max(Self::ALIGNMENT))?;
+        Some(Aligned { start: memory.start, bytes, owner: Owner::Itself(memory) })
+    }
+
     /// A buffer of `bytes` zero bytes for a device whose blocks may be larger than a page; aligned
     /// to at least [`Aligned::ALIGNMENT`].
     ///
@@ -242,23 +253,30 @@ unsafe impl Send for Memory {}
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    fn layout(bytes: usize, alignment: usize) -> Layout {
-        Layout::from_size_align(bytes.max(1), alignment).expect("a buffer fits the address space")
+    fn layout(bytes: usize, alignment: usize) -> Option<Layout> {
+        Layout::from_size_align(bytes.max(1), alignment).ok()
     }
 
     /// Zero bytes.
     fn new(bytes: usize, alignment: usize) -> Self {
-        let layout = Self::layout(bytes, alignment);
+        let layout = Self::layout(bytes, alignment).expect("a buffer fits the address space");
+        Self::try_new(bytes, alignment).unwrap_or_else(|| handle_alloc_error(layout))
+    }
+
+    /// The same; `None` where there is no memory.
+    fn try_new(bytes: usize, alignment: usize) -> Option<Self> {
+        let layout = Self::layout(bytes, alignment)?;
         // SAFETY: the layout's size is not zero.
-        let start = unsafe { alloc_zeroed(layout) };
-        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Memory { start, bytes, alignment }
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        Some(Memory { start, bytes, alignment })
     }
 }
 
 impl Drop for Memory {
     fn drop(&mut self) {
-        // SAFETY: allocated with this layout.
-        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.bytes, self.alignment)) }
+        if let Some(layout) = Self::layout(self.bytes, self.alignment) {
+            // SAFETY: allocated with this layout.
+            unsafe { dealloc(self.start.as_ptr(), layout) }
+        }
     }
 }

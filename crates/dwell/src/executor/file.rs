@@ -130,7 +130,7 @@ where
     /// While it is in flight, the system forbids what would bring its completion
     /// (`io_uring_enter`): the buffer, to which the device may still write, cannot be given back.
     pub async fn read_at<B: IoBufMut>(&self, buffer: B, offset: u64) -> (Result<usize>, B) {
-        whole(self.reading(buffer, 0, offset).await)
+        whole(self.fill(buffer, offset).await)
     }
 
     /// As [`AsyncFile::read_at`], without the panic: `None` in place of a buffer to which the
@@ -143,7 +143,7 @@ where
         buffer: B,
         offset: u64,
     ) -> (Result<usize>, Option<B>) {
-        self.reading(buffer, 0, offset).await
+        self.fill(buffer, offset).await
     }
 
     /// As [`AsyncFile::write_at`], without the panic: `None` in place of a buffer from which the
@@ -226,6 +226,27 @@ where
     /// What the device reports.
     pub async fn sync_data(&self) -> Result<()> {
         self.syncing(Action::DataSync).await.0.map(drop)
+    }
+
+    /// Reads as many bytes as there are, by several requests where one cannot move so many.
+    async fn fill<B: IoBufMut>(&self, mut buffer: B, offset: u64) -> (Result<usize>, Option<B>) {
+        let (bytes, most) = (buffer.room().1, self.inner.file.most_bytes());
+        let mut done = 0;
+        loop {
+            let at = offset.saturating_add(done as u64);
+            let (result, back) = self.reading(buffer, done, at).await;
+            let Some(back) = back else { return (result, None) };
+            let more = match result {
+                Ok(more) => more,
+                Err(_) if done > 0 => 0,
+                Err(error) => return (Err(error), Some(back)),
+            };
+            done += more;
+            if more < most || done == bytes {
+                return (Ok(done), Some(back));
+            }
+            buffer = back;
+        }
     }
 
     /// A read that fills the room of `buffer` from its byte `skip` on.

@@ -76,7 +76,7 @@ where
             return Ok(unsafe { Io::sync(file.source.target(), data_only) });
         }
         let skip = skip.min(bytes);
-        let (memory, bytes) = (start.wrapping_add(skip), bytes - skip);
+        let (memory, bytes) = (start.wrapping_add(skip), (bytes - skip).min(file.most_bytes()));
         file.queueable(memory, bytes, self.offset)?;
         // SAFETY: the memory is the buffer's, which is kept, here or by the reactor once this is
         // dropped, until the completion is out.
