@@ -5,8 +5,7 @@ mod between;
 mod dataless;
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::fs;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -23,7 +22,7 @@ use crate::keep::Keep;
 use crate::memory::Memory;
 use crate::nfs3::Kind;
 use crate::resume;
-use crate::tree::{Facts, Node, checked};
+use crate::tree::{Facts, Local, Node, checked};
 
 /// So much is written before it is made durable and recorded, in bytes, where nothing else is said.
 pub const EXTENT_BYTES: u64 = 64 << 20;
@@ -115,7 +114,7 @@ pub struct Copy<'w> {
     clients: Vec<Rc<Client>>,
     failures: Cell<u64>,
     /// Directories here in which names were made.
-    touched: RefCell<BTreeSet<PathBuf>>,
+    touched: RefCell<BTreeMap<PathBuf, Local>>,
 }
 
 impl<'w> Copy<'w> {
@@ -233,8 +232,8 @@ impl<'w> Copy<'w> {
 
     /// Makes names that were made here durable. Servers do that by themselves.
     fn sync_names(&self) {
-        for path in self.touched.take() {
-            match fs::File::open(&path).and_then(|directory| directory.sync_all()) {
+        for (path, directory) in self.touched.take() {
+            match directory.sync() {
                 // File systems that have nothing to make durable.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
                 Err(error) => self.fail(&system("sync", &path)(error)),
@@ -245,8 +244,8 @@ impl<'w> Copy<'w> {
 
     /// Names in this directory are to be made durable.
     pub(crate) fn touch(&self, directory: &Node) {
-        if let Node::Local(path) = directory {
-            self.touched.borrow_mut().insert(path.clone());
+        if let Node::Local(local) = directory {
+            self.touched.borrow_mut().insert(local.path().to_owned(), local.clone());
         }
     }
 

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a copy keeps of its source beside the data: permission bits, owners, times.
 
-use std::fs;
-use std::io;
-use std::os::unix::fs::{PermissionsExt, lchown};
-
-use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, utimensat};
+use rustix::fs::{Timespec, Timestamps};
 
 use crate::error::{Error, Result, Why, system};
 use crate::nfs3::{Kind, SetAttributes, SetTime, Status, Time};
@@ -56,11 +52,10 @@ impl Node {
         let mode = (!has_mode).then_some(mode);
         let times = keep.times.then_some((facts.accessed, facts.modified));
         match self {
-            Node::Local(path) => {
-                let failed = || system("setting attributes", path);
+            Node::Local(local) => {
+                let failed = || system("setting attributes", local.path());
                 if let Some(mode) = mode {
-                    let permissions = fs::Permissions::from_mode(mode);
-                    fs::set_permissions(path, permissions).map_err(failed())?;
+                    local.set_mode(mode).map_err(failed())?;
                 }
                 if let Some((accessed, modified)) = times {
                     let at = |time: Time| Timespec {
@@ -69,8 +64,7 @@ impl Node {
                     };
                     let (last_access, last_modification) = (at(accessed), at(modified));
                     let times = Timestamps { last_access, last_modification };
-                    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
-                        .map_err(|errno| failed()(errno.into()))?;
+                    local.set_times(&times).map_err(failed())?;
                 }
                 Ok(())
             }
@@ -95,8 +89,9 @@ impl Node {
         }
         for (uid, owns) in [(Some(facts.uid), true), (None, there.uid == facts.uid)] {
             let set = match self {
-                Node::Local(path) => lchown(path, uid, Some(facts.gid))
-                    .map_err(|error: io::Error| system("setting the owner", path)(error)),
+                Node::Local(local) => local
+                    .set_owner(uid, Some(facts.gid))
+                    .map_err(system("setting the owner", local.path())),
                 Node::Remote { client, handle, url } => {
                     let gid = Some(facts.gid);
                     let to = SetAttributes { uid, gid, ..SetAttributes::default() };

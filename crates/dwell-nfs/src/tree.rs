@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Files and directories here and on a server, behind one interface: what a copy is made between.
 
+mod local;
 mod sides;
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
 use dwell::executor::Handle as Tasks;
 
+pub use local::Local;
 use sides::LocalSource;
 pub use sides::{Source, Target};
 
@@ -79,44 +76,11 @@ impl From<&Attributes> for Facts {
     }
 }
 
-impl From<&fs::Metadata> for Facts {
-    fn from(found: &fs::Metadata) -> Self {
-        let kind = match found.mode() & libc::S_IFMT {
-            libc::S_IFDIR => Kind::Directory,
-            libc::S_IFLNK => Kind::Link,
-            libc::S_IFBLK => Kind::Block,
-            libc::S_IFCHR => Kind::Character,
-            libc::S_IFSOCK => Kind::Socket,
-            libc::S_IFIFO => Kind::Pipe,
-            _ => Kind::File,
-        };
-        let time = |seconds: i64, nanoseconds: i64| Time {
-            seconds: u32::try_from(seconds).unwrap_or(0),
-            nanoseconds: nanoseconds as u32,
-        };
-        Facts {
-            kind,
-            mode: found.mode() & 0o7777,
-            uid: found.uid(),
-            gid: found.gid(),
-            bytes: found.len(),
-            used_bytes: found.blocks() * 512,
-            links: u32::try_from(found.nlink()).unwrap_or(u32::MAX),
-            file_system: found.dev(),
-            file: found.ino(),
-            device: (libc::major(found.rdev()), libc::minor(found.rdev())),
-            modified: time(found.mtime(), found.mtime_nsec()),
-            accessed: time(found.atime(), found.atime_nsec()),
-            changed: time(found.ctime(), found.ctime_nsec()),
-        }
-    }
-}
-
 /// A directory, a file, a link: here or on a server.
 #[derive(Clone)]
 pub enum Node {
     /// Here.
-    Local(PathBuf),
+    Local(Local),
     /// There.
     Remote {
         /// The export it is in.
@@ -131,7 +95,7 @@ pub enum Node {
 impl std::fmt::Display for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Node::Local(path) => write!(f, "{}", path.display()),
+            Node::Local(local) => write!(f, "{}", local.path().display()),
             Node::Remote { url, .. } => write!(f, "{url}"),
         }
     }
@@ -144,18 +108,11 @@ impl Node {
     /// That it is not there; what the system or the server says.
     pub async fn facts(&self) -> Result<Facts> {
         match self {
-            Node::Local(path) => fs::symlink_metadata(path)
-                .map(|found| (&found).into())
-                .map_err(system("reading attributes", path)),
+            Node::Local(local) => local.facts().map_err(system("reading attributes", local.path())),
             Node::Remote { client, handle, url } => {
                 client.attributes(*handle, url).await.map(|found| (&found.attributes).into())
             }
         }
-    }
-
-    /// Something in this directory, known or not yet there. Only for what is here.
-    pub(crate) fn inner(path: &Path, name: &[u8]) -> PathBuf {
-        path.join(OsStr::from_bytes(name))
     }
 
     /// What a directory has by this name.
@@ -164,12 +121,12 @@ impl Node {
     /// What the system or the server says.
     pub async fn get(&self, name: &[u8]) -> Result<Option<(Node, Facts)>> {
         match self {
-            Node::Local(path) => {
-                let path = Self::inner(path, name);
-                match fs::symlink_metadata(&path) {
-                    Ok(found) => Ok(Some((Node::Local(path), (&found).into()))),
+            Node::Local(local) => {
+                let local = local.inner(name);
+                match local.facts() {
+                    Ok(facts) => Ok(Some((Node::Local(local), facts))),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-                    Err(error) => Err(system("reading attributes", &path)(error)),
+                    Err(error) => Err(system("reading attributes", local.path())(error)),
                 }
             }
             Node::Remote { client, handle, url } => {
@@ -192,23 +149,10 @@ impl Node {
     /// What the system or the server says.
     pub async fn list(&self) -> Result<Vec<(Vec<u8>, Node, Facts)>> {
         let mut found = match self {
-            Node::Local(path) => {
-                let listing = fs::read_dir(path).map_err(system("listing", path))?;
-                let mut found = Vec::new();
-                for entry in listing {
-                    let entry = entry.map_err(system("listing", path))?;
-                    let name = entry.file_name().as_bytes().to_vec();
-                    match entry.metadata() {
-                        Ok(facts) => {
-                            found.push((name, Node::Local(entry.path()), (&facts).into()));
-                        }
-                        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                        Err(error) => {
-                            return Err(system("reading attributes", &entry.path())(error));
-                        }
-                    }
-                }
-                found
+            Node::Local(local) => {
+                let found = local.list().map_err(system("listing", local.path()))?;
+                let node = |(name, local, facts)| (name, Node::Local(local), facts);
+                found.into_iter().map(node).collect::<Vec<_>>()
             }
             Node::Remote { client, handle, url } => {
                 let items = client.list(*handle, url).await?;
@@ -224,7 +168,7 @@ impl Node {
         Ok(found)
     }
 
-    /// Makes a directory in this one, or takes the one that is there.
+    /// Makes a directory in this one, or takes the one that is there. A link to one is none.
     ///
     /// # Errors
     /// What the system or the server says.
@@ -232,14 +176,14 @@ impl Node {
         // The copy must be able to write into it.
         let mode = mode & 0o777 | 0o700;
         match self {
-            Node::Local(path) => {
-                let path = Self::inner(path, name);
-                match fs::DirBuilder::new().mode(mode).create(&path) {
-                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {
-                    }
-                    made => made.map_err(system("making the directory", &path))?,
+            Node::Local(local) => {
+                let local = local.inner(name);
+                let is_one = || local.facts().is_ok_and(|there| there.kind == Kind::Directory);
+                match local.make_directory(mode) {
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists && is_one() => {}
+                    made => made.map_err(system("making the directory", local.path()))?,
                 }
-                Ok(Node::Local(path))
+                Ok(Node::Local(local))
             }
             Node::Remote { client, handle, url } => {
                 let url = url.join(&String::from_utf8_lossy(name));
@@ -266,11 +210,10 @@ impl Node {
         let mut is_left_over = false;
         let made = loop {
             let made = match self {
-                Node::Local(path) => {
-                    let path = Self::inner(path, name);
-                    let mut options = fs::File::options();
-                    let made = options.write(true).create_new(true).mode(mode).open(&path);
-                    made.map_err(system("creating", &path)).map(|_| Node::Local(path))
+                Node::Local(local) => {
+                    let local = local.inner(name);
+                    let made = local.create(mode).map_err(system("creating", local.path()));
+                    made.map(|()| Node::Local(local))
                 }
                 Node::Remote { client, handle, url } => {
                     let url = url.join(&String::from_utf8_lossy(name));
@@ -298,9 +241,10 @@ impl Node {
     /// What the system says.
     pub fn open_to_write(&self, tasks: &Tasks) -> Result<Target> {
         match self {
-            Node::Local(path) => {
-                let open = || tasks.file(Arc::new(dwell::Options::new().write(true).open(path)?));
-                open().map(Target::Local).map_err(|error| engine("opening", path, error))
+            Node::Local(local) => {
+                let opened = local.open_to_write().map_err(system("opening", local.path()))?;
+                let open = || tasks.file(Arc::new(dwell::Options::new().open_descriptor(opened)?));
+                open().map(Target::Local).map_err(|error| engine("opening", local.path(), error))
             }
             Node::Remote { client, handle, url } => {
                 Ok(Target::Remote(Writer::new(RemoteFile::new(client, *handle, url))))
@@ -314,11 +258,11 @@ impl Node {
     /// What the system or the server says.
     pub async fn remove(&self, name: &[u8]) -> Result<()> {
         match self {
-            Node::Local(path) => {
-                let path = Self::inner(path, name);
-                match fs::remove_file(&path) {
+            Node::Local(local) => {
+                let local = local.inner(name);
+                match local.remove() {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                        Err(system("removing", &path)(error))
+                        Err(system("removing", local.path())(error))
                     }
                     _ => Ok(()),
                 }
@@ -339,9 +283,10 @@ impl Node {
     /// What the system says.
     pub(crate) fn number(&self) -> Result<u64> {
         match self {
-            Node::Local(path) => fs::symlink_metadata(path)
-                .map(|found| found.ino())
-                .map_err(system("reading attributes", path)),
+            Node::Local(local) => local
+                .facts()
+                .map(|found| found.file)
+                .map_err(system("reading attributes", local.path())),
             Node::Remote { .. } => Ok(0),
         }
     }
@@ -363,7 +308,7 @@ impl Node {
     /// What a name in this directory is called in messages.
     pub(crate) fn path_of(&self, name: &[u8]) -> String {
         match self {
-            Node::Local(path) => Self::inner(path, name).display().to_string(),
+            Node::Local(local) => local.inner(name).path().display().to_string(),
             Node::Remote { url, .. } => url.join(&String::from_utf8_lossy(name)).to_string(),
         }
     }
@@ -374,7 +319,7 @@ impl Node {
     /// What the system says.
     pub fn open(&self, tasks: &Tasks, memory: &Rc<RefCell<Memory>>) -> Result<Source> {
         match self {
-            Node::Local(path) => LocalSource::open(path, tasks, memory).map(Source::Local),
+            Node::Local(local) => LocalSource::open(local, tasks, memory).map(Source::Local),
             Node::Remote { client, handle, url } => {
                 Ok(Source::Remote(RemoteFile::new(client, *handle, url)))
             }
@@ -387,9 +332,8 @@ impl Node {
     /// What the system or the server says.
     pub async fn rename(&self, what: &Node, from: &[u8], to: &[u8]) -> Result<()> {
         match self {
-            Node::Local(path) => {
-                let target = Self::inner(path, to);
-                fs::rename(Self::inner(path, from), &target).map_err(system("renaming", &target))
+            Node::Local(local) => {
+                local.rename(from, to).map_err(system("renaming", local.inner(to).path()))
             }
             Node::Remote { client, handle, url } => {
                 let url = url.join(&String::from_utf8_lossy(to));
@@ -408,9 +352,7 @@ impl Node {
     /// What the system or the server says.
     pub async fn link(&self) -> Result<Vec<u8>> {
         match self {
-            Node::Local(path) => fs::read_link(path)
-                .map(|target| target.as_os_str().as_bytes().to_vec())
-                .map_err(system("reading the link", path)),
+            Node::Local(local) => local.link().map_err(system("reading the link", local.path())),
             Node::Remote { client, handle, url } => client.read_link(*handle, url).await,
         }
     }
@@ -421,11 +363,10 @@ impl Node {
     /// What the system or the server says.
     pub async fn set_length(&self, bytes: u64) -> Result<()> {
         match self {
-            Node::Local(path) => fs::File::options()
-                .write(true)
-                .open(path)
+            Node::Local(local) => local
+                .open_to_write()
                 .and_then(|file| file.set_len(bytes))
-                .map_err(system("setting the length", path)),
+                .map_err(system("setting the length", local.path())),
             Node::Remote { client, handle, url } => {
                 let to = SetAttributes { bytes: Some(bytes), ..SetAttributes::default() };
                 client.change(*handle, to, url).await

@@ -9,9 +9,9 @@ use dwell::executor::Handle as Tasks;
 
 use crate::client::Client;
 use crate::copy::{Copy, Options, Progress, Watcher};
-use crate::error::{Error, Result, Why};
+use crate::error::{Error, Result, Why, system};
 use crate::nfs3::Kind;
-use crate::tree::{Facts, Node};
+use crate::tree::{Facts, Local, Node};
 use crate::url::Url;
 
 /// One side of a copy: a path, or an address.
@@ -39,13 +39,14 @@ impl Side {
     /// The node there and its attributes, if there is one; with `follow`, that behind a symbolic
     /// link.
     async fn find(&self, follow: bool) -> Result<Option<(Node, Facts)>> {
-        let find = |path: &PathBuf| match follow {
-            true => std::fs::metadata(path),
-            false => std::fs::symlink_metadata(path),
+        let local = |path: &PathBuf| match follow {
+            true if path.is_dir() => Local::directory(path),
+            _ => Local::at(path),
         };
+        let find = |path| local(path).and_then(|local| Ok((local.facts()?, local)));
         match self {
             Side::Here(path) => match find(path) {
-                Ok(found) => Ok(Some((Node::Local(path.clone()), (&found).into()))),
+                Ok((facts, local)) => Ok(Some((Node::Local(local), facts))),
                 Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
                 Err(error) => Err(Error::new("reading attributes", path.display(), error)),
             },
@@ -73,6 +74,7 @@ impl Side {
                     Error::invalid(path.display(), "has no name of its own; name the file")
                 })?;
                 let parent = whole.parent().map(PathBuf::from).unwrap_or_default();
+                let parent = Local::directory(&parent).map_err(system("opening", &parent))?;
                 Ok((Node::Local(parent), name.as_bytes().to_vec()))
             }
             Side::There(client, url) => {

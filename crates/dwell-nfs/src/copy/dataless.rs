@@ -2,13 +2,7 @@
 //! What a copy makes that has no data of its own: symbolic links, special files, further names of
 //! files.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
-
-use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 
 use crate::copy::{Copy, Job};
 use crate::error::{Error, Result, Why, system};
@@ -32,37 +26,22 @@ pub(crate) struct Named {
     pub name: Vec<u8>,
 }
 
-fn special(path: &Path, facts: &Facts) -> Result<()> {
-    let kind = match facts.kind {
-        Kind::Block => FileType::BlockDevice,
-        Kind::Character => FileType::CharacterDevice,
-        Kind::Socket => FileType::Socket,
-        _ => FileType::Fifo,
-    };
-    let device = makedev(facts.device.0, facts.device.1);
-    let mode = Mode::from_raw_mode(facts.mode & 0o777);
-    mknodat(CWD, path, kind, mode, device)
-        .map_err(|errno| system("making the special file", path)(errno.into()))
-}
-
 impl Node {
     /// Makes something in this directory, where nothing has the name.
     async fn make(&self, name: &[u8], what: &Dataless<'_>) -> Result<Node> {
         match self {
-            Node::Local(path) => {
-                let path = Self::inner(path, name);
-                match what {
-                    Dataless::Link(target) => {
-                        std::os::unix::fs::symlink(OsStr::from_bytes(target), &path)
-                            .map_err(system("making the link", &path))?;
+            Node::Local(local) => {
+                let local = local.inner(name);
+                let (action, made) = match what {
+                    Dataless::Link(target) => ("making the link", local.make_link(target)),
+                    Dataless::Special(facts) => {
+                        ("making the special file", local.make_special(facts))
                     }
-                    Dataless::Special(facts) => special(&path, facts)?,
-                    Dataless::Name(Node::Local(file)) => {
-                        fs::hard_link(file, &path).map_err(system("linking", &path))?;
-                    }
-                    Dataless::Name(_) => return Err(elsewhere(&path.display())),
-                }
-                Ok(Node::Local(path))
+                    Dataless::Name(Node::Local(file)) => ("linking", local.make_name(file)),
+                    Dataless::Name(_) => return Err(elsewhere(&local.path().display())),
+                };
+                made.map_err(system(action, local.path()))?;
+                Ok(Node::Local(local))
             }
             Node::Remote { client, handle, url } => {
                 let url = url.join(&String::from_utf8_lossy(name));

@@ -4,8 +4,7 @@
 use std::cell::{OnceCell, RefCell};
 use std::fs;
 use std::io::{self, IoSliceMut};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -14,6 +13,7 @@ use dwell::executor::{AsyncFile, Handle as Tasks};
 use rustix::fs::OFlags;
 use rustix::io::{Errno, ReadWriteFlags};
 
+use super::Local;
 use crate::client::Client;
 use crate::connection::Payload;
 use crate::error::{Error, Result, engine, system};
@@ -44,12 +44,9 @@ impl LocalSource {
     ///
     /// # Errors
     /// What the system says.
-    pub fn open(path: &Path, tasks: &Tasks, memory: &Rc<RefCell<Memory>>) -> Result<LocalSource> {
-        // Something else may have its name by now; opening a pipe would wait for its other end.
-        let flags = OFlags::NONBLOCK.bits() as i32;
-        let descriptor = fs::File::options().read(true).custom_flags(flags).open(path);
-        let descriptor = descriptor.map_err(system("opening", path))?;
-        let (path, tasks, memory) = (path.to_owned(), tasks.clone(), memory.clone());
+    pub fn open(of: &Local, tasks: &Tasks, memory: &Rc<RefCell<Memory>>) -> Result<LocalSource> {
+        let descriptor = of.open_to_read().map_err(system("opening", of.path()))?;
+        let (path, tasks, memory) = (of.path().to_owned(), tasks.clone(), memory.clone());
         Ok(LocalSource { path, descriptor, file: OnceCell::new(), tasks, memory })
     }
 
@@ -228,7 +225,8 @@ mod tests {
         fs::write(&path, &data).unwrap();
         let executor = Executor::new().unwrap();
         let memory = Rc::new(RefCell::new(Memory::new(1 << 16)));
-        let source = LocalSource::open(&path, &executor.handle(), &memory).unwrap();
+        let source =
+            LocalSource::open(&Local::at(&path).unwrap(), &executor.handle(), &memory).unwrap();
         let read = |offset, bytes| executor.block_on(source.read(offset, bytes)).unwrap();
         assert_eq!(read(0, 10_000).as_ref(), data);
         // Not every file system says what its page cache has.
@@ -254,7 +252,8 @@ mod tests {
         .unwrap();
         let executor = Executor::new().unwrap();
         let memory = Rc::new(RefCell::new(Memory::new(1 << 16)));
-        let source = LocalSource::open(&path, &executor.handle(), &memory).unwrap();
+        let source =
+            LocalSource::open(&Local::at(&path).unwrap(), &executor.handle(), &memory).unwrap();
         let error = executor.block_on(source.read(0, 10)).err().unwrap();
         assert!(error.to_string().contains("pipe"), "{error}");
     }

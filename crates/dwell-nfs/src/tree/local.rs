@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Files and directories here, reached from a directory that is held open: no symbolic link that a
+//! server lists, or that another program puts in a directory's place, leads out of it.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use rustix::fs::{
+    AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timestamps, Uid,
+    chmodat, chownat, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, statx,
+    symlinkat, unlinkat, utimensat,
+};
+use rustix::fs::{FileType, makedev};
+
+use super::Facts;
+use crate::nfs3::{Kind, Time};
+
+type Done<T> = rustix::io::Result<T>;
+
+const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Something here.
+#[derive(Clone)]
+pub struct Local {
+    held: Rc<OwnedFd>,
+    /// Its path from the directory that is held; nothing where it is that one.
+    below: PathBuf,
+    /// As a person calls it.
+    path: PathBuf,
+}
+
+impl Local {
+    /// The directory at a path, whose links are followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn directory(path: &Path) -> io::Result<Local> {
+        let held = Rc::new(openat(CWD, path, DIRECTORY, Mode::empty())?);
+        Ok(Local { held, below: PathBuf::new(), path: path.to_owned() })
+    }
+
+    /// The file or directory at a path. A link at its end is not followed.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn at(path: &Path) -> io::Result<Local> {
+        let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
+        let Some(name) = name else { return Self::directory(path) };
+        let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+        let parent = Self::directory(parent.unwrap_or(Path::new(".")))?;
+        Ok(Local { below: name.into(), path: path.to_owned(), ..parent })
+    }
+
+    /// As a person calls it.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Something in this directory, there or not.
+    pub fn inner(&self, name: &[u8]) -> Local {
+        let name = OsStr::from_bytes(name);
+        let (below, path) = (self.below.join(name), self.path.join(name));
+        Local { held: self.held.clone(), below, path }
+    }
+
+    /// Does something in a directory below the one that is held.
+    fn within<T>(&self, below: &Path, act: impl FnOnce(BorrowedFd<'_>) -> Done<T>) -> Done<T> {
+        if below.as_os_str().is_empty() {
+            return act(self.held.as_fd());
+        }
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        act(openat2(&*self.held, below, DIRECTORY, Mode::empty(), resolve)?.as_fd())
+    }
+
+    /// Does something to its name, in its directory.
+    fn by_name<T>(&self, act: impl FnOnce(BorrowedFd<'_>, &OsStr) -> Done<T>) -> io::Result<T> {
+        let name = self.below.file_name().unwrap_or(OsStr::new("."));
+        let parent = self.below.parent().unwrap_or(Path::new(""));
+        Ok(self.within(parent, |directory| act(directory, name))?)
+    }
+
+    fn open(&self, flags: OFlags, mode: u32) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        self.by_name(|at, name| openat(at, name, flags, Mode::from_raw_mode(mode)))
+    }
+
+    pub(crate) fn facts(&self) -> io::Result<Facts> {
+        self.by_name(facts)
+    }
+
+    pub(super) fn list(&self) -> io::Result<Vec<(Vec<u8>, Local, Facts)>> {
+        let mut entries = Dir::new(self.open(OFlags::RDONLY | OFlags::DIRECTORY, 0)?)?;
+        let mut found = Vec::new();
+        while let Some(entry) = entries.read() {
+            let name = entry?.file_name().to_bytes().to_vec();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            match facts(entries.fd()?, OsStr::from_bytes(&name)) {
+                Ok(facts) => found.push((name.clone(), self.inner(&name), facts)),
+                // Removed since it was listed.
+                Err(rustix::io::Errno::NOENT) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(found)
+    }
+
+    pub(super) fn make_directory(&self, mode: u32) -> io::Result<()> {
+        self.by_name(|at, name| mkdirat(at, name, Mode::from_raw_mode(mode)))
+    }
+
+    pub(super) fn create(&self, mode: u32) -> io::Result<()> {
+        self.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode).map(drop)
+    }
+
+    pub(super) fn open_to_write(&self) -> io::Result<File> {
+        self.open(OFlags::WRONLY, 0).map(File::from)
+    }
+
+    /// Something else may have its name by now; opening a pipe would wait for its other end.
+    pub(super) fn open_to_read(&self) -> io::Result<File> {
+        self.open(OFlags::RDONLY | OFlags::NONBLOCK, 0).map(File::from)
+    }
+
+    pub(super) fn remove(&self) -> io::Result<()> {
+        self.by_name(|at, name| unlinkat(at, name, AtFlags::empty()))
+    }
+
+    /// Gives a name in this directory to what has another name there.
+    pub(super) fn rename(&self, from: &[u8], to: &[u8]) -> io::Result<()> {
+        let rename = |at: BorrowedFd<'_>| renameat(at, from, at, to);
+        Ok(self.within(&self.below, rename)?)
+    }
+
+    pub(super) fn link(&self) -> io::Result<Vec<u8>> {
+        self.by_name(|at, name| readlinkat(at, name, Vec::new())).map(|target| target.into_bytes())
+    }
+
+    pub(crate) fn make_link(&self, target: &[u8]) -> io::Result<()> {
+        self.by_name(|at, name| symlinkat(target, at, name))
+    }
+
+    pub(crate) fn make_special(&self, of: &Facts) -> io::Result<()> {
+        let kind = match of.kind {
+            Kind::Block => FileType::BlockDevice,
+            Kind::Character => FileType::CharacterDevice,
+            Kind::Socket => FileType::Socket,
+            _ => FileType::Fifo,
+        };
+        let (device, mode) =
+            (makedev(of.device.0, of.device.1), Mode::from_raw_mode(of.mode & 0o777));
+        self.by_name(|at, name| mknodat(at, name, kind, mode, device))
+    }
+
+    /// Makes it one more name of a file.
+    pub(crate) fn make_name(&self, of: &Local) -> io::Result<()> {
+        let (held, below) = (of.below.parent().unwrap_or(Path::new("")), of.below.file_name());
+        let old = OsString::from(below.unwrap_or(OsStr::new(".")));
+        self.by_name(|at, name| {
+            of.within(held, |there| linkat(there, &old, at, name, AtFlags::empty()))
+        })
+    }
+
+    pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        // The system changes the mode of what a path leads to, not of a link: so by a descriptor.
+        let itself = self.open(OFlags::PATH, 0)?;
+        let itself = format!("/proc/self/fd/{}", itself.as_raw_fd());
+        Ok(chmodat(CWD, itself, Mode::from_raw_mode(mode), AtFlags::empty())?)
+    }
+
+    pub(crate) fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        self.by_name(|at, name| utimensat(at, name, times, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    pub(crate) fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
+        let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        self.by_name(|at, name| chownat(at, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))
+    }
+
+    /// Makes the names in this directory durable.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        File::from(self.open(OFlags::RDONLY | OFlags::DIRECTORY, 0)?).sync_all()
+    }
+}
+
+fn facts(at: BorrowedFd<'_>, name: &OsStr) -> Done<Facts> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
+    statx(at, name, flags, StatxFlags::BASIC_STATS).map(|found| (&found).into())
+}
+
+impl From<&Statx> for Facts {
+    fn from(found: &Statx) -> Self {
+        let kind = match u32::from(found.stx_mode) & libc::S_IFMT {
+            libc::S_IFDIR => Kind::Directory,
+            libc::S_IFLNK => Kind::Link,
+            libc::S_IFBLK => Kind::Block,
+            libc::S_IFCHR => Kind::Character,
+            libc::S_IFSOCK => Kind::Socket,
+            libc::S_IFIFO => Kind::Pipe,
+            _ => Kind::File,
+        };
+        let time = |seconds: i64, nanoseconds: u32| Time {
+            seconds: u32::try_from(seconds).unwrap_or(0),
+            nanoseconds,
+        };
+        Facts {
+            kind,
+            mode: u32::from(found.stx_mode) & 0o7777,
+            uid: found.stx_uid,
+            gid: found.stx_gid,
+            bytes: found.stx_size,
+            used_bytes: found.stx_blocks * 512,
+            links: found.stx_nlink,
+            file_system: makedev(found.stx_dev_major, found.stx_dev_minor),
+            file: found.stx_ino,
+            device: (found.stx_rdev_major, found.stx_rdev_minor),
+            modified: time(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
+            accessed: time(found.stx_atime.tv_sec, found.stx_atime.tv_nsec),
+            changed: time(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+        }
+    }
+}
