@@ -207,26 +207,29 @@ impl Writer {
         self.uncommitted.borrow().bytes()
     }
 
-    /// Makes what was written durable: how many bytes had to be sent again for it. Where it fails,
-    /// or is dropped, what is not durable is kept for the next one.
+    /// Makes what was written before it durable: how many bytes had to be sent again for it. Where
+    /// it fails, or is dropped, what is not durable is kept for the next one. It does not wait for
+    /// what others go on writing.
     ///
     /// # Errors
     /// What the server says; that it was restarted again and again.
     pub async fn commit(&self) -> Result<u64> {
         let again_bytes = Cell::new(0);
-        let mut rounds = 0;
-        while rounds < MOST_ROUNDS {
-            let (first, last) = {
+        for _ in 0..MOST_ROUNDS {
+            let (first, last, restarts) = {
                 let uncommitted = self.uncommitted.borrow();
                 let Some(first) = uncommitted.first() else { return Ok(again_bytes.get()) };
-                (first, uncommitted.last())
+                (first, uncommitted.last(), uncommitted.restarts())
             };
             let call = Commit { file: self.file.handle, offset: 0, bytes: 0 };
             let client = &self.file.client;
             let verifier = (client.call("commit", &self.file.path, &call, |seen| seen).await)
                 .map_err(|error| error.at(first))?;
             let lost = self.uncommitted.borrow_mut().committed(last, verifier);
-            rounds += u32::from(!lost.is_empty());
+            // What was lost may have been written over since: that, too, is to be durable.
+            if lost.is_empty() && self.uncommitted.borrow().restarts() == restarts {
+                return Ok(again_bytes.get());
+            }
             let at_once = client.most_outstanding().max(1) as usize;
             for some in lost.chunks(at_once) {
                 let again = some.iter().map(|piece| async {

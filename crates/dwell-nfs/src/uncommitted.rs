@@ -29,6 +29,9 @@ impl Piece {
 pub(crate) struct Uncommitted {
     pieces: BTreeMap<u64, Piece>,
     last: u64,
+    /// The verifier that was seen last, and how often it was another than the one before.
+    verifier: Option<Verifier>,
+    restarts: u64,
 }
 
 impl Uncommitted {
@@ -37,8 +40,14 @@ impl Uncommitted {
         self.cut(offset..offset + data.len() as u64);
         self.last += 1;
         if let Some(verifier) = verifier {
+            self.saw(verifier);
             self.pieces.insert(offset, Piece { offset, data, number: self.last, verifier });
         }
+    }
+
+    fn saw(&mut self, verifier: Verifier) {
+        let before = self.verifier.replace(verifier);
+        self.restarts += u64::from(before.is_some_and(|before| before != verifier));
     }
 
     /// Forgets what lies in this range.
@@ -102,9 +111,15 @@ impl Uncommitted {
         self.last
     }
 
+    /// How often the server was seen to have been restarted.
+    pub fn restarts(&self) -> u64 {
+        self.restarts
+    }
+
     /// A COMMIT that was sent when `last` was the last piece came back with this verifier. Forgets
     /// what is durable by that, and tells what the server has lost.
     pub fn committed(&mut self, last: u64, verifier: Verifier) -> Vec<Piece> {
+        self.saw(verifier);
         let is_durable = |piece: &Piece| piece.number <= last && piece.verifier == verifier;
         self.pieces.retain(|_, piece| !is_durable(piece));
         self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()

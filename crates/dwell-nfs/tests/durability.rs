@@ -332,3 +332,76 @@ fn a_copy_of_a_write_that_arrives_late_never_overwrites_a_later_one() {
     });
     assert!(model.at("x").unwrap().durable == vec![2; CHUNK]);
 }
+
+/// Polls a commit beside writes, of which four are always under way: how many ended before it did.
+async fn commit_beside_writes(writer: &Writer, place: impl Fn(u64) -> u64) -> u64 {
+    let begin = |number: u64| {
+        let data = Payload::new(vec![9; CHUNK]);
+        let at = place(number);
+        Box::pin(async move { writer.write(at, &data).await.unwrap() })
+    };
+    let mut begun = 4;
+    let mut under_way: Vec<_> = (0..begun).map(begin).collect();
+    let mut commit = pin!(writer.commit());
+    poll_fn(|context| {
+        for write in &mut under_way {
+            while write.as_mut().poll(context).is_ready() {
+                *write = begin(begun);
+                begun += 1;
+            }
+        }
+        assert!(begun < 2000, "the commit waits for what others go on writing");
+        commit.as_mut().poll(context).map(|done| done.map(|_| begun).unwrap())
+    })
+    .await
+}
+
+#[test]
+fn a_commit_ends_while_others_go_on_writing() {
+    for lost in [false, true] {
+        for over_itself in [false, true] {
+            let model = Model::default();
+            with_writer(&model, async |writer| {
+                write(writer, &common::noise(2 * CHUNK)).await;
+                if lost {
+                    model.state().restart();
+                }
+                let beyond = 2 * CHUNK as u64;
+                let place = |number| match over_itself {
+                    true => 0,
+                    false => beyond + number % 16 * CHUNK as u64,
+                };
+                commit_beside_writes(writer, place).await;
+                let durable = model.at("x").unwrap().durable;
+                let first = if over_itself { CHUNK } else { 0 };
+                assert!(durable[first..2 * CHUNK] == common::noise(2 * CHUNK)[first..]);
+            });
+        }
+    }
+}
+
+#[test]
+fn a_commit_makes_data_durable_that_was_lost_and_then_written_over() {
+    // The later data is written when the commit has come so far.
+    for steps in 0..12 {
+        let model = Model::default();
+        with_writer(&model, async |writer| {
+            write(writer, &[1; CHUNK]).await;
+            model.state().restart();
+            let mut commit = pin!(writer.commit());
+            if for_steps(steps, commit.as_mut()).await.is_some() {
+                return;
+            }
+            let later = Payload::new(vec![2; CHUNK]);
+            let mut later = pin!(writer.write(0, &later));
+            let mut written = false;
+            poll_fn(|context| {
+                written = written || later.as_mut().poll(context).map(Result::unwrap).is_ready();
+                commit.as_mut().poll(context).map(Result::unwrap).map(drop)
+            })
+            .await;
+            let durable = model.at("x").unwrap().durable;
+            assert!(durable.len() == CHUNK && durable[0] != 0, "after {steps} steps: {durable:?}");
+        });
+    }
+}
