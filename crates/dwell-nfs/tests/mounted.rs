@@ -9,11 +9,12 @@ mod fake;
 #[path = "common/model.rs"]
 mod model;
 
-use std::fs::{self, File};
+use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use dwell_nfs::fuse::{self, Mounted};
 use fake::Fake;
@@ -104,6 +105,24 @@ fn what_was_closed_or_synced_is_durable() {
         drop(file);
         let expected = [&common::noise(5)[..], b"zz"].concat();
         assert_eq!(model.at("x").unwrap().durable, expected);
+    });
+}
+
+#[test]
+fn times_and_rights_that_are_set_after_a_write_outlive_a_restart_of_the_server() {
+    let model = Model::default();
+    at(&model, "", |dir| {
+        let mut file = File::create(dir.join("x")).unwrap();
+        file.write_all(&common::noise(50_000)).unwrap();
+        let modified = UNIX_EPOCH + Duration::from_secs(1000);
+        file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+        file.set_permissions(fs::Permissions::from_mode(0o4750)).unwrap();
+        model.state().restart();
+        file.sync_all().unwrap();
+        drop(file);
+        let there = model.at("x").unwrap();
+        assert!(there.durable == common::noise(50_000));
+        assert_eq!((there.modified, there.mode), ((1000, 0), 0o4750));
     });
 }
 

@@ -168,10 +168,9 @@ impl Export {
     }
 
     pub async fn change(&self, number: u64, to: SetAttributes) -> Outcome<Entry> {
-        if to.bytes.is_some() {
-            // What was written goes before: sent again later, it would undo the cut.
-            self.commit(number).await?;
-        }
+        // What was written goes before: sent again later, it would undo a cut, and give the file
+        // another time and lesser rights.
+        self.commit(number).await?;
         self.client.change(self.handle(number)?, to, &PATH).await.map_err(errno)?;
         self.attributes(number).await
     }

@@ -226,6 +226,8 @@ impl State {
                     data[at..at + part.len()].copy_from_slice(&part);
                 }
                 (entry.modified, entry.changed) = ((now, 0), now);
+                // As servers do for whoever is not root.
+                entry.mode &= !0o6000;
                 [words(&[0, 0, count, stable]), verifier].concat()
             }
             4 => [words(&[0]), words(&[given.u32()])].concat(),
