@@ -22,6 +22,8 @@ pub struct Mounted {
     pub kind: String,
     /// What it is mounted from.
     pub source: OsString,
+    /// Its device's minor number, by which the kernel's FUSE knows its connection.
+    pub minor: u32,
 }
 
 /// The start of the source that a served directory is mounted from, as in `dwell:/srv/data`.
@@ -83,7 +85,9 @@ fn parse(line: &[u8]) -> Option<Mounted> {
     let behind = words.iter().position(|word| *word == b"-")?;
     let at = PathBuf::from(unescape(words.get(4)?));
     let kind = String::from_utf8_lossy(words.get(behind + 1)?).into_owned();
-    Some(Mounted { at, kind, source: unescape(words.get(behind + 2)?) })
+    let (_, minor) = std::str::from_utf8(words.get(2)?).ok()?.split_once(':')?;
+    let (source, minor) = (unescape(words.get(behind + 2)?), minor.parse().ok()?);
+    Some(Mounted { at, kind, source, minor })
 }
 
 /// Spaces and the like stand as three octal digits.
@@ -107,7 +111,8 @@ fn unescape(word: &[u8]) -> OsString {
     OsString::from_vec(out)
 }
 
-/// A path as the table of mounts has it. The last name is not looked at: a stale mount cannot be.
+/// A path as the table of mounts has it. A mount is not looked at: one whose daemon is gone cannot
+/// be, and one whose daemon waits for its server would have the caller wait too.
 ///
 /// # Errors
 /// A parent that is not there.
@@ -118,6 +123,9 @@ pub fn absolute(path: &Path) -> io::Result<PathBuf> {
         _ => Path::new("."),
     };
     let joined = parent.canonicalize()?.join(name);
+    if mounted_at(&joined)?.is_some() {
+        return Ok(joined);
+    }
     // A link to a directory is the directory; what cannot be looked at is itself.
     Ok(match fs::symlink_metadata(&joined) {
         Ok(facts) if facts.is_symlink() => joined.canonicalize()?,
@@ -147,12 +155,18 @@ pub fn unmount(at: &Path, how: How) -> io::Result<()> {
         Err(Errno::PERM) => {}
         done => return Ok(done?),
     }
+    let aborted = if how == How::Now { mounted_at(at)? } else { None };
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args((how == How::Now).then_some("-z")).arg("--").arg(at);
     let said = helper.stdin(Stdio::null()).output().map_err(|error| {
         io::Error::new(error.kind(), format!("fusermount3 (package fuse3) cannot be run: {error}"))
     })?;
     if said.status.success() {
+        // The helper leaves programs waiting for a daemon that does not answer. The user who
+        // mounted it may end that, where the kernel's list of connections can be reached.
+        if let Some(Mounted { minor, .. }) = aborted {
+            let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        }
         return Ok(());
     }
     let text = String::from_utf8_lossy(&said.stderr).trim().to_owned();
@@ -206,7 +220,7 @@ mod tests {
             (found.kind.as_str(), found.source.as_os_str()),
             ("fuse.dwell", OsStr::new("dwell:/a b"))
         );
-        assert!(found.is_ours());
+        assert!(found.is_ours() && found.minor == 38);
         let other = Mounted { kind: "ext4".to_owned(), ..found };
         assert!(!other.is_ours());
         assert_eq!(parse(b""), None);

@@ -37,6 +37,7 @@ Addresses: nfs://SERVER[:PORT]/EXPORT/PATH[?OPTION=VALUE&...]
   nconnect=N|auto[:MOST]   connections that requests are spread over
   rsize=BYTES, wsize=BYTES of one READ or WRITE
   timeout=S                seconds without an answer after which a request fails
+                           (60; a mount waits)
   hard, soft, timeo=N, retrans=N   as in nfs(5), in place of timeout
   uid=N, gid=N             to appear as
   actimeo=S, noac, acregmin=S, ...  as in nfs(5), for mount")]

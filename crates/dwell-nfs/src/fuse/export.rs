@@ -4,8 +4,11 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
+use std::future::poll_fn;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, Notifier};
@@ -24,6 +27,9 @@ use super::nodes::Nodes;
 
 /// So much is kept of a file, in bytes, before it is made durable without being asked.
 const KEPT_BYTES: u64 = 64 << 20;
+/// After an unmount, a server that does not answer is waited for as long as so many requests over
+/// TCP wait before they are sent again: 30 s, unless `timeo` says otherwise.
+const LAST_TRIES: u64 = 3;
 /// What errors call a file by: the kernel tells programs their number alone.
 const PATH: &str = "";
 
@@ -90,14 +96,33 @@ impl Export {
         self.client.health().counters
     }
 
-    /// Nobody uses it any more: what was written and is not durable is made so.
-    pub async fn end(&self) {
-        let writers = self.nodes.borrow().writers();
-        for writer in writers {
-            // A program that wanted to know has closed the file and was told.
-            let _ = writer.commit().await;
-        }
+    /// Nobody uses it any more: once the last requests have ended, what was written and is not
+    /// durable is made so, as long as the server answers.
+    pub async fn end(&self, requests: impl Future<Output = ()>) {
+        let mut ended = pin!(async {
+            requests.await;
+            let writers = self.nodes.borrow().writers();
+            for writer in writers {
+                // A program that wanted to know has closed the file and was told.
+                let _ = writer.commit().await;
+            }
+        });
+        let mut gone = pin!(self.is_gone());
+        poll_fn(|context| match ended.as_mut().poll(context) {
+            Poll::Pending => gone.as_mut().poll(context),
+            done => done,
+        })
+        .await;
         self.client.unmount().await;
+    }
+
+    /// Returns when the server does not answer any more.
+    async fn is_gone(&self) {
+        let tasks = self.client.tasks();
+        let wait = Duration::from_nanos(self.client.settings().silence_ns * LAST_TRIES);
+        while tasks.timeout(wait, self.client.call_null()).await.is_ok() {
+            tasks.sleep(wait).await;
+        }
     }
 
     fn handle(&self, number: u64) -> Outcome<Handle> {
@@ -234,10 +259,15 @@ impl Export {
         self.last.set(number_here);
         let hidden = format!(".nfs{:016x}{number_here:08x}", found.attributes.file);
         let (from, to) = (name.as_bytes(), hidden.as_bytes());
-        self.client.rename(parent, from, to, found.handle, &PATH).await.map_err(errno)?;
-        if let Some(node) = self.nodes.borrow_mut().get_mut(number) {
-            node.kept = Some((parent, hidden.into_bytes()));
-        }
+        let set = |kept| {
+            if let Some(node) = self.nodes.borrow_mut().get_mut(number) {
+                node.kept = kept;
+            }
+        };
+        // Before: where the program is killed meanwhile, the server may still rename it.
+        set(Some((parent, to.to_vec())));
+        let renamed = self.client.rename(parent, from, to, found.handle, &PATH).await;
+        renamed.inspect_err(|_| set(None)).map_err(errno)?;
         Ok(true)
     }
 

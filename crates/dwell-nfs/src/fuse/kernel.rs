@@ -95,22 +95,23 @@ impl Filesystem for Kernel {
         Ok(())
     }
 
-    fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, asked: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.0.run(async move |export| entry(reply, export.lookup(parent.0, &name).await));
+        self.0
+            .answer(asked, async move |export| entry(reply, export.lookup(parent.0, &name).await));
     }
 
     fn forget(&self, _: &Request, id: INodeNo, lookups: u64) {
         self.0.run(async move |export| export.forget(id.0, lookups));
     }
 
-    fn getattr(&self, _: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        self.0.run(async move |export| attributes(reply, export.attributes(id.0).await));
+    fn getattr(&self, asked: &Request, id: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.0.answer(asked, async move |export| attributes(reply, export.attributes(id.0).await));
     }
 
     fn setattr(
         &self,
-        _: &Request,
+        asked: &Request,
         id: INodeNo,
         mode: Option<u32>,
         uid: Option<u32>,
@@ -129,11 +130,11 @@ impl Filesystem for Kernel {
         let mode = mode.map(|mode| mode & 0o7777);
         let (accessed, modified) = (set_time(atime), set_time(mtime));
         let to = SetAttributes { mode, uid, gid, bytes: size, accessed, modified };
-        self.0.run(async move |export| attributes(reply, export.change(id.0, to).await));
+        self.0.answer(asked, async move |export| attributes(reply, export.change(id.0, to).await));
     }
 
-    fn readlink(&self, _: &Request, id: INodeNo, reply: ReplyData) {
-        self.0.run(async move |export| match export.link_target(id.0).await {
+    fn readlink(&self, asked: &Request, id: INodeNo, reply: ReplyData) {
+        self.0.answer(asked, async move |export| match export.link_target(id.0).await {
             Ok(target) => reply.data(&target),
             Err(errno) => reply.error(out(errno)),
         });
@@ -141,7 +142,7 @@ impl Filesystem for Kernel {
 
     fn mknod(
         &self,
-        _: &Request,
+        asked: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -150,14 +151,14 @@ impl Filesystem for Kernel {
         reply: ReplyEntry,
     ) {
         let name = name.to_owned();
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             entry(reply, export.make_node(parent.0, &name, mode, device).await);
         });
     }
 
     fn mkdir(
         &self,
-        _: &Request,
+        asked: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -165,40 +166,41 @@ impl Filesystem for Kernel {
         reply: ReplyEntry,
     ) {
         let name = name.to_owned();
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             entry(reply, export.make_directory(parent.0, &name, mode).await);
         });
     }
 
-    fn unlink(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn unlink(&self, asked: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.0.run(async move |export| empty(reply, export.remove(parent.0, &name).await));
+        self.0
+            .answer(asked, async move |export| empty(reply, export.remove(parent.0, &name).await));
     }
 
-    fn rmdir(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+    fn rmdir(&self, asked: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let name = name.to_owned();
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             empty(reply, export.remove_directory(parent.0, &name).await);
         });
     }
 
     fn symlink(
         &self,
-        _: &Request,
+        asked: &Request,
         parent: INodeNo,
         name: &OsStr,
         target: &Path,
         reply: ReplyEntry,
     ) {
         let (name, target) = (name.to_owned(), target.as_os_str().as_bytes().to_vec());
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             entry(reply, export.make_link(parent.0, &name, &target).await);
         });
     }
 
     fn rename(
         &self,
-        _: &Request,
+        asked: &Request,
         parent: INodeNo,
         name: &OsStr,
         newparent: INodeNo,
@@ -211,19 +213,21 @@ impl Filesystem for Kernel {
             return reply.error(fuser::Errno::EINVAL);
         }
         let (name, newname) = (name.to_owned(), newname.to_owned());
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             let (from, to) = ((parent.0, &*name), (newparent.0, &*newname));
             empty(reply, export.rename(from, to).await);
         });
     }
 
-    fn link(&self, _: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn link(&self, asked: &Request, id: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let name = name.to_owned();
-        self.0.run(async move |export| entry(reply, export.link(id.0, parent.0, &name).await));
+        self.0.answer(asked, async move |export| {
+            entry(reply, export.link(id.0, parent.0, &name).await)
+        });
     }
 
-    fn open(&self, _: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        self.0.run(async move |export| match export.open(id.0, flags.0).await {
+    fn open(&self, asked: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        self.0.answer(asked, async move |export| match export.open(id.0, flags.0).await {
             Ok(true) => reply.opened(FileHandle(0), FopenFlags::FOPEN_KEEP_CACHE),
             Ok(false) => reply.opened(FileHandle(0), FopenFlags::empty()),
             Err(errno) => reply.error(out(errno)),
@@ -232,7 +236,7 @@ impl Filesystem for Kernel {
 
     fn create(
         &self,
-        _: &Request,
+        asked: &Request,
         parent: INodeNo,
         name: &OsStr,
         mode: u32,
@@ -241,18 +245,20 @@ impl Filesystem for Kernel {
         reply: ReplyCreate,
     ) {
         let name = name.to_owned();
-        self.0.run(async move |export| match export.create(parent.0, &name, mode, flags).await {
-            Ok(Entry { attr, fresh }) => {
-                let flags = FopenFlags::empty();
-                reply.created(&fresh, &attr, GENERATION, FileHandle(0), flags);
+        self.0.answer(asked, async move |export| {
+            match export.create(parent.0, &name, mode, flags).await {
+                Ok(Entry { attr, fresh }) => {
+                    let flags = FopenFlags::empty();
+                    reply.created(&fresh, &attr, GENERATION, FileHandle(0), flags);
+                }
+                Err(errno) => reply.error(out(errno)),
             }
-            Err(errno) => reply.error(out(errno)),
         });
     }
 
     fn read(
         &self,
-        _: &Request,
+        asked: &Request,
         id: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -261,7 +267,7 @@ impl Filesystem for Kernel {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        self.0.run(async move |export| match export.read(id.0, offset, size).await {
+        self.0.answer(asked, async move |export| match export.read(id.0, offset, size).await {
             Ok(data) => reply.data(data.as_ref()),
             Err(errno) => reply.error(out(errno)),
         });
@@ -269,7 +275,7 @@ impl Filesystem for Kernel {
 
     fn write(
         &self,
-        _: &Request,
+        asked: &Request,
         id: INodeNo,
         _: FileHandle,
         offset: u64,
@@ -281,14 +287,14 @@ impl Filesystem for Kernel {
     ) {
         // Kept until the server has made it durable.
         let data = data.to_vec();
-        self.0.run(async move |export| match export.write(id.0, offset, data).await {
+        self.0.answer(asked, async move |export| match export.write(id.0, offset, data).await {
             Ok(bytes) => reply.written(bytes),
             Err(errno) => reply.error(out(errno)),
         });
     }
 
-    fn flush(&self, _: &Request, id: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        self.0.run(async move |export| empty(reply, export.commit(id.0).await));
+    fn flush(&self, asked: &Request, id: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        self.0.answer(asked, async move |export| empty(reply, export.commit(id.0).await));
     }
 
     fn release(
@@ -307,30 +313,30 @@ impl Filesystem for Kernel {
         });
     }
 
-    fn fsync(&self, _: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        self.0.run(async move |export| empty(reply, export.commit(id.0).await));
+    fn fsync(&self, asked: &Request, id: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+        self.0.answer(asked, async move |export| empty(reply, export.commit(id.0).await));
     }
 
-    fn fsyncdir(&self, _: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
+    fn fsyncdir(&self, asked: &Request, _: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
         // Servers make names durable before they answer.
-        self.0.run(async move |export| empty(reply, export.commit_all().await));
+        self.0.answer(asked, async move |export| empty(reply, export.commit_all().await));
     }
 
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        self.0.run(async move |export| {
+    fn opendir(&self, asked: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        self.0.answer(asked, async move |export| {
             reply.opened(FileHandle(export.open_directory()), FopenFlags::empty());
         });
     }
 
     fn readdir(
         &self,
-        _: &Request,
+        asked: &Request,
         id: INodeNo,
         handle: FileHandle,
         from: u64,
         mut reply: ReplyDirectory,
     ) {
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             let items = match export.list(id.0, handle.0, from).await {
                 Ok(items) => items,
                 Err(errno) => return reply.error(out(errno)),
@@ -354,13 +360,13 @@ impl Filesystem for Kernel {
 
     fn readdirplus(
         &self,
-        _: &Request,
+        asked: &Request,
         id: INodeNo,
         handle: FileHandle,
         from: u64,
         mut reply: ReplyDirectoryPlus,
     ) {
-        self.0.run(async move |export| {
+        self.0.answer(asked, async move |export| {
             let (items, own) = match export.list(id.0, handle.0, from).await {
                 Ok(items) => match export.attributes(id.0).await {
                     Ok(own) => (items, own),
@@ -402,8 +408,8 @@ impl Filesystem for Kernel {
         });
     }
 
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        self.0.run(async move |export| match export.space().await {
+    fn statfs(&self, asked: &Request, _: INodeNo, reply: ReplyStatfs) {
+        self.0.answer(asked, async move |export| match export.space().await {
             Ok((space, names, transfer)) => {
                 const BLOCK: u64 = 4096;
                 let blocks = |bytes: u64| bytes / BLOCK;
@@ -422,7 +428,7 @@ impl Filesystem for Kernel {
         });
     }
 
-    fn access(&self, _: &Request, id: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        self.0.run(async move |export| empty(reply, export.may(id.0, mask.bits()).await));
+    fn access(&self, asked: &Request, id: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        self.0.answer(asked, async move |export| empty(reply, export.may(id.0, mask.bits()).await));
     }
 }

@@ -3,6 +3,7 @@
 //! client. One thread hears the kernel's requests, another carries all of them out beside each
 //! other.
 
+mod asker;
 mod export;
 mod freshness;
 mod kernel;
@@ -14,18 +15,21 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
-use dwell::executor::Executor;
+use dwell::executor::{Elapsed, Executor};
 use dwell_mounts::{self as mounts, EXPORT, How};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 use crate::client::Client;
-use crate::engine::Counters;
+use crate::engine::{Counters, Failure};
 use crate::error::{Error, Result};
-use crate::url::Url;
+use crate::url::{GiveUp, Url};
 use export::Export;
 use post::Post;
 
+/// A server that does not answer when it is mounted is given up after so long, as mount(8) does.
+const OPENING: Duration = Duration::from_secs(120);
 /// Programs that use a mount, so many of them are named.
 const MOST_USERS: usize = 5;
 
@@ -89,7 +93,8 @@ pub fn unmount(at: &Path, force: bool) -> Result<()> {
 
 impl Mounted {
     /// Mounts an export, or a directory in it, at a directory of this machine. Nobody but this user
-    /// may look in: to the server every request is this user's.
+    /// may look in: to the server every request is this user's. A request waits for the server as
+    /// long as its program does, unless the address says when it fails.
     ///
     /// # Errors
     /// What the server or the system says.
@@ -101,7 +106,8 @@ impl Mounted {
         }
         let post = Arc::new(Post::default());
         let (sender, receiver) = mpsc::channel();
-        let (theirs, address) = (post.clone(), url.clone());
+        let (theirs, mut address) = (post.clone(), url.clone());
+        address.retry.give_up.get_or_insert(GiveUp::Never);
         let worker = thread::Builder::new()
             .name("dwell-nfs".into())
             .spawn(move || serve(&address, &theirs, &sender))
@@ -146,7 +152,8 @@ impl Mounted {
         receiver.recv().unwrap_or_default()
     }
 
-    /// Returns when it is unmounted, by whomever. What was written is durable then.
+    /// Returns when it is unmounted, by whomever. What was written is durable then, if the server
+    /// still answers.
     ///
     /// # Errors
     /// The connection to the kernel broke.
@@ -191,12 +198,16 @@ fn serve(url: &Url, post: &Arc<Post>, told: &mpsc::Sender<Result<Root>>) {
                 _ => Err(Error::invalid(url, "is no directory")),
             }
         };
-        match opened.await {
+        let opened = tasks.timeout(OPENING, opened).await.unwrap_or_else(|Elapsed| {
+            let after_ns = OPENING.as_nanos() as u64;
+            Err(Error::new("mounting", url, Failure::NoAnswer { after_ns }))
+        });
+        match opened {
             Ok((client, root)) => {
                 let export = Export::new(client);
                 let _ = told.send(Ok(root));
-                post.carry_out(&tasks, &export).await;
-                export.end().await;
+                let rest = post.carry_out(&tasks, &export).await;
+                export.end(rest.ended()).await;
             }
             Err(error) => {
                 let _ = told.send(Err(error));

@@ -24,10 +24,10 @@ pub enum GiveUp {
 }
 
 /// When a request without an answer is sent again, and when it fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
-    /// When it fails.
-    pub give_up: GiveUp,
+    /// When it fails; without, a mount's never does, and any other after a minute.
+    pub give_up: Option<GiveUp>,
     /// Tenths of a second before it is sent again: over TCP, on a new connection; over UDP, before
     /// anything is known of the server. Without, the client's own.
     pub timeo: Option<u32>,
@@ -35,16 +35,10 @@ pub struct Retry {
     pub retrans: Option<u32>,
 }
 
-impl Default for Retry {
-    fn default() -> Self {
-        Retry { give_up: GiveUp::After(60), timeo: None, retrans: None }
-    }
-}
-
 impl Retry {
     /// How long a request may go without an answer, in nanoseconds.
     pub fn give_up_ns(&self, transport: Transport) -> Ns {
-        match self.give_up {
+        match self.give_up.unwrap_or(GiveUp::After(60)) {
             GiveUp::After(seconds) => Ns::from(seconds) * SECOND_NS,
             GiveUp::Never => Ns::MAX,
             // Over TCP each wait is as much longer than the last; over UDP it is twice as long.
@@ -162,12 +156,12 @@ impl Url {
                 let most = value.rsplit(',').next().unwrap_or(value);
                 self.listing_bytes = Some(number(most, 4096, 1 << 20)?);
             }
-            "timeout" => self.retry.give_up = GiveUp::After(number(value, 1, 86_400)?),
+            "timeout" => self.retry.give_up = Some(GiveUp::After(number(value, 1, 86_400)?)),
             "timeo" => self.retry.timeo = Some(number(value, 1, 36_000)?),
             "retrans" => self.retry.retrans = Some(number(value, 0, 20)?),
-            "hard" if value.is_empty() => self.retry.give_up = GiveUp::Never,
-            "soft" if value.is_empty() => self.retry.give_up = GiveUp::MajorTimeout,
-            "autoreconnect" if value == "-1" => self.retry.give_up = GiveUp::Never,
+            "hard" if value.is_empty() => self.retry.give_up = Some(GiveUp::Never),
+            "soft" if value.is_empty() => self.retry.give_up = Some(GiveUp::MajorTimeout),
+            "autoreconnect" if value == "-1" => self.retry.give_up = Some(GiveUp::Never),
             "autoreconnect" => {
                 return Err(format!(
                     "{value}: must be -1; a lost connection is always replaced, and soft, timeo \
