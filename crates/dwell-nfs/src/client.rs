@@ -15,6 +15,7 @@ use crate::engine::{Failure, Settings, Transport, WindowKind};
 use crate::error::{Error, Result, Why};
 use crate::mount::{self, Exports, GetPort, Mount, MountError, Unmount};
 use crate::nfs3::{self, Answer, Attributes, FileSystem, Handle, Limits, Lookup, Status};
+use crate::pool::Pool;
 use crate::procedure::Procedure;
 use crate::rpc::Refusal;
 use crate::spread::{Connections, Spread};
@@ -40,7 +41,7 @@ pub struct Client {
     export: String,
     root: Handle,
     limits: FileSystem,
-    connections: RefCell<Vec<Rc<Connection>>>,
+    connections: Rc<Pool>,
     spread: RefCell<Spread>,
     /// Whether the server has READDIRPLUS.
     lists_attributes: Cell<bool>,
@@ -148,7 +149,7 @@ impl Client {
                 listing_bytes: 0,
                 most_file_bytes: u64::MAX,
             },
-            connections: RefCell::new(vec![Rc::new(connection)]),
+            connections: Pool::new(connection),
             spread: RefCell::new(Spread::new(url.connections)),
             lists_attributes: Cell::new(true),
             mount_port,
@@ -157,7 +158,7 @@ impl Client {
         let ask = Limits(root);
         let limits = client.call("asking for its limits", url, &ask, |limits| limits).await?;
         client.limits = client.bounded(limits);
-        client.spread().map_err(|error| Error::new("connecting to the server", url, error))?;
+        client.spread();
         Ok(Rc::new(client))
     }
 
@@ -298,36 +299,22 @@ impl Client {
 
     /// How its connections are doing, together.
     pub fn health(&self) -> Health {
-        let mut all = Health::default();
-        for connection in &*self.connections.borrow() {
-            let one = connection.health();
-            all.window += one.window;
-            all.round_trip_ns = all.round_trip_ns.max(one.round_trip_ns);
-            all.counters += one.counters;
-        }
-        all
+        self.connections.health()
     }
 
     /// The connection with the fewest requests, of as many as are useful.
     fn connection(&self) -> Rc<Connection> {
-        // One that cannot be had now is tried again with the next request.
-        let _ = self.spread();
-        let connections = self.connections.borrow();
-        let useful = connections.iter().take(self.spread.borrow().count() as usize);
-        let least = useful.min_by_key(|connection| connection.pending());
-        least.unwrap_or(&connections[0]).clone()
+        self.connections.least_busy(self.spread())
     }
 
-    /// Opens the connections that are useful and not there yet.
-    fn spread(&self) -> std::io::Result<()> {
+    /// Asks for the connections that are useful and not there yet: how many are.
+    fn spread(&self) -> usize {
         let count = self.spread.borrow().count() as usize;
-        while self.connections.borrow().len() < count {
-            let connection = Connection::open(&self.tasks, self.server, self.settings())?;
-            let mut connections = self.connections.borrow_mut();
-            connection.join(connections.iter().map(AsRef::as_ref));
-            connections.push(Rc::new(connection));
-        }
-        Ok(())
+        self.connections.ask_for(count, &self.tasks, || {
+            let settings = Settings { has_answered: false, ..self.settings() };
+            Connection::open(&self.tasks, self.server, settings)
+        });
+        count
     }
 
     /// Calls a procedure of NFS, again and again while the server asks for time. `path` is told in

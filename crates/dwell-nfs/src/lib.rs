@@ -24,6 +24,7 @@ pub mod mount;
 pub mod nfs3;
 mod nodes;
 mod paths;
+mod pool;
 pub mod procedure;
 pub mod queue;
 mod random;

@@ -6,19 +6,23 @@ mod common;
 #[allow(dead_code)]
 #[path = "common/fake.rs"]
 mod fake;
+#[path = "common/model.rs"]
+mod model;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::on_server;
+use common::{Quiet, on_server};
 use dwell::executor::Executor;
 use dwell_bench::fixture::{Export, Ganesha};
 use dwell_nfs::client::Client;
 use dwell_nfs::connection::Payload;
+use dwell_nfs::copy::{self, Options};
 use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::{Handle, SetAttributes};
 use dwell_nfs::url::Url;
 use fake::{Call, Cutter, Fake, Mangler, Store, Told, file_attributes, ordinary, words};
+use model::Model;
 
 fn file() -> Handle {
     Handle::new(b"file").unwrap()
@@ -302,4 +306,24 @@ fn mangled_datagrams_change_no_byte() {
         assert!(std::fs::read(dir.path().join("f")).unwrap() == data);
         assert!(relay.mangled.load(Ordering::Relaxed) > 100);
     });
+}
+
+#[test]
+fn a_copy_goes_on_where_a_server_refuses_further_connections() {
+    let dir = tempfile::tempdir().unwrap();
+    let from = dir.path().join("from");
+    std::fs::write(&from, common::noise(200_000)).unwrap();
+    let model = Model::default();
+    let served = model.clone();
+    // One for MOUNT and one for NFS.
+    let server = Fake::start_for(2, move |call| served.tell(call));
+    let to = server.url("/e/to", "&size=4096&nconnect=4&timeout=5");
+    let executor = Executor::new().unwrap();
+    let tasks = executor.handle();
+    let quiet = Quiet::default();
+    let options = Options::default();
+    let copied = copy::between(&tasks, from.to_str().unwrap(), &to, options, &quiet);
+    let (_, failures) = executor.block_on(copied).unwrap();
+    assert_eq!((failures, quiet.errors()), (0, vec![]));
+    assert!(model.at("to").unwrap().durable == common::noise(200_000));
 }

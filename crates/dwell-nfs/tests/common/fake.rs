@@ -102,17 +102,24 @@ type Teller = Arc<dyn Fn(&Call) -> Told + Send + Sync>;
 impl Fake {
     /// Answers each call as `tell` says.
     pub fn start(tell: impl Fn(&Call) -> Told + Send + Sync + 'static) -> Fake {
+        Self::start_for(usize::MAX, tell)
+    }
+
+    /// As [`Fake::start`], but closes all connections after the first so many.
+    pub fn start_for(most: usize, tell: impl Fn(&Call) -> Told + Send + Sync + 'static) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, tell): (_, Teller) = (stop.clone(), Arc::new(tell));
         std::thread::spawn(move || {
-            for stream in listener.incoming() {
+            for (number, stream) in listener.incoming().enumerate() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let tell = tell.clone();
-                if let Ok(stream) = stream {
+                if let Ok(stream) = stream
+                    && number < most
+                {
                     let _ = stream.set_nodelay(true);
                     std::thread::spawn(move || drop(serve(stream, &tell)));
                 }
