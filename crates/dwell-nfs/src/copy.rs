@@ -151,6 +151,10 @@ impl<'w> Copy<'w> {
             return Err(Error::invalid(&todo[0].from, "is a directory; --recursive copies it"));
         }
         while let Some(job) = todo.pop() {
+            if self.keep().times && !job.facts.times_fit {
+                let what = "NFS has times from 1970 to 2106 alone; the copy gets the nearest";
+                self.watcher.noted(&format!("{}: {what}", job.from));
+            }
             match job.facts.kind {
                 Kind::File => {
                     let number = (job.facts.file_system, job.facts.file);

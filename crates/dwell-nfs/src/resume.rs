@@ -134,6 +134,7 @@ mod tests {
             modified: time,
             accessed: time,
             changed: time,
+            times_fit: true,
         }
     }
 

@@ -52,6 +52,8 @@ pub struct Facts {
     pub accessed: Time,
     /// Last changed in any way.
     pub changed: Time,
+    /// Whether the first two are its times, and not the nearest that the protocol has.
+    pub times_fit: bool,
 }
 
 impl From<&Attributes> for Facts {
@@ -72,6 +74,7 @@ impl From<&Attributes> for Facts {
             modified,
             accessed,
             changed,
+            times_fit: true,
         }
     }
 }

@@ -15,7 +15,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use common::{Quiet, on_server};
 use dwell::executor::Executor;
@@ -250,4 +250,31 @@ fn a_link_takes_the_place_of_a_link_at_once() {
             assert!(!place.join(".link.dwell-part").is_symlink());
         }
     });
+}
+
+#[test]
+fn a_time_that_the_protocol_cannot_carry_becomes_the_nearest_and_a_note_says_so() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = dir.path().join("x");
+    let file = fs::File::create(&path).unwrap();
+    let last = SystemTime::UNIX_EPOCH + Duration::from_secs(u32::MAX.into());
+    let hour = Duration::from_secs(3600);
+    for (time, seconds, is_told) in [
+        (SystemTime::UNIX_EPOCH - hour, 0, true),
+        (SystemTime::UNIX_EPOCH + hour, 3600, false),
+        (last + hour, u32::MAX, true),
+    ] {
+        let model = Model::default();
+        let server = model.serve();
+        file.set_times(fs::FileTimes::new().set_modified(time)).unwrap();
+        let executor = Executor::new().unwrap();
+        let (tasks, quiet) = (executor.handle(), Quiet::default());
+        let options = Options { times: true, ..Options::default() };
+        let (from, to) = (path.to_str().unwrap(), server.url("/e/x", "&timeout=20"));
+        let copied = executor.block_on(copy::between(&tasks, from, &to, options, &quiet));
+        assert_eq!((copied.unwrap().1, quiet.errors()), (0, vec![]));
+        assert_eq!(model.at("x").unwrap().modified, (seconds, 0));
+        let told = quiet.notes().iter().any(|note| note.contains("from 1970 to 2106"));
+        assert_eq!(told, is_told, "{:?}", quiet.notes());
+    }
 }

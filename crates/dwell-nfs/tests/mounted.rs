@@ -137,6 +137,25 @@ fn times_and_rights_that_are_set_after_a_write_outlive_a_restart_of_the_server()
 }
 
 #[test]
+fn a_time_that_the_protocol_cannot_carry_is_refused() {
+    let model = Model::default();
+    at(&model, "", |dir| {
+        let file = File::create(dir.join("x")).unwrap();
+        let last = UNIX_EPOCH + Duration::from_secs(u32::MAX.into());
+        let second = Duration::from_secs(1);
+        file.set_times(FileTimes::new().set_modified(last)).unwrap();
+        for time in [UNIX_EPOCH - second, last + second] {
+            for times in [FileTimes::new().set_modified(time), FileTimes::new().set_accessed(time)]
+            {
+                let refused = file.set_times(times).unwrap_err();
+                assert_eq!(refused.raw_os_error(), Some(libc::EOVERFLOW), "{time:?}");
+            }
+        }
+        assert_eq!(model.at("x").unwrap().modified, (u32::MAX, 0));
+    });
+}
+
+#[test]
 fn a_file_that_is_opened_again_is_what_others_made_of_it() {
     let model = Model::default();
     let file = model.put("x", b"old");

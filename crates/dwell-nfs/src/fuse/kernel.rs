@@ -62,17 +62,17 @@ fn attributes(reply: ReplyAttr, outcome: Outcome<Entry>) {
     }
 }
 
-fn set_time(time: Option<TimeOrNow>) -> SetTime {
-    match time {
+/// The protocol has times from 1970 to 2106 alone.
+fn set_time(time: Option<TimeOrNow>) -> Outcome<SetTime> {
+    Ok(match time {
         None => SetTime::Keep,
         Some(TimeOrNow::Now) => SetTime::Now,
         Some(TimeOrNow::SpecificTime(time)) => {
-            // The protocol knows no time before 1970.
-            let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-            let seconds = u32::try_from(since.as_secs()).unwrap_or(u32::MAX);
+            let since = time.duration_since(SystemTime::UNIX_EPOCH).map_err(|_| libc::EOVERFLOW)?;
+            let seconds = u32::try_from(since.as_secs()).map_err(|_| libc::EOVERFLOW)?;
             SetTime::To(Time { seconds, nanoseconds: since.subsec_nanos() })
         }
-    }
+    })
 }
 
 impl Filesystem for Kernel {
@@ -128,7 +128,10 @@ impl Filesystem for Kernel {
         reply: ReplyAttr,
     ) {
         let mode = mode.map(|mode| mode & 0o7777);
-        let (accessed, modified) = (set_time(atime), set_time(mtime));
+        let (accessed, modified) = match (set_time(atime), set_time(mtime)) {
+            (Ok(accessed), Ok(modified)) => (accessed, modified),
+            (Err(errno), _) | (_, Err(errno)) => return reply.error(out(errno)),
+        };
         let to = SetAttributes { mode, uid, gid, bytes: size, accessed, modified };
         self.0.answer(asked, async move |export| attributes(reply, export.change(id.0, to).await));
     }

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, Timestamps, Uid,
-    chmodat, chownat, linkat, mkdirat, mknodat, openat, openat2, readlinkat, renameat, statx,
-    symlinkat, unlinkat, utimensat,
+    AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
+    Timestamps, Uid, chmodat, chownat, linkat, mkdirat, mknodat, openat, openat2, readlinkat,
+    renameat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::fs::{FileType, makedev};
 
@@ -205,9 +205,11 @@ impl From<&Statx> for Facts {
             libc::S_IFIFO => Kind::Pipe,
             _ => Kind::File,
         };
-        let time = |seconds: i64, nanoseconds: u32| Time {
-            seconds: u32::try_from(seconds).unwrap_or(0),
-            nanoseconds,
+        let is_one = |at: StatxTimestamp| u32::try_from(at.tv_sec).is_ok();
+        let time = |at: StatxTimestamp| match u32::try_from(at.tv_sec) {
+            Ok(seconds) => Time { seconds, nanoseconds: at.tv_nsec },
+            Err(_) if at.tv_sec < 0 => Time::default(),
+            Err(_) => Time { seconds: u32::MAX, nanoseconds: 0 },
         };
         Facts {
             kind,
@@ -220,9 +222,10 @@ impl From<&Statx> for Facts {
             file_system: makedev(found.stx_dev_major, found.stx_dev_minor),
             file: found.stx_ino,
             device: (found.stx_rdev_major, found.stx_rdev_minor),
-            modified: time(found.stx_mtime.tv_sec, found.stx_mtime.tv_nsec),
-            accessed: time(found.stx_atime.tv_sec, found.stx_atime.tv_nsec),
-            changed: time(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec),
+            modified: time(found.stx_mtime),
+            accessed: time(found.stx_atime),
+            changed: time(found.stx_ctime),
+            times_fit: is_one(found.stx_mtime) && is_one(found.stx_atime),
         }
     }
 }
