@@ -131,6 +131,12 @@ impl Writer {
         Writer { file, uncommitted: RefCell::default(), ranges: Rc::default() }
     }
 
+    /// Writes to this file. Its bytes that are not known to be durable count into `all`.
+    pub(crate) fn within(file: RemoteFile, all: &Rc<Cell<u64>>) -> Self {
+        let uncommitted = RefCell::new(Uncommitted::within(all));
+        Writer { file, uncommitted, ranges: Rc::default() }
+    }
+
     /// The file.
     pub fn file(&self) -> &RemoteFile {
         &self.file

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a writer keeps of a file: data that is not known to be durable.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::rc::Rc;
 
 use crate::connection::Payload;
 use crate::nfs3::Verifier;
@@ -32,15 +34,42 @@ pub(crate) struct Uncommitted {
     /// The verifier that was seen last, and how often it was another than the one before.
     verifier: Option<Verifier>,
     restarts: u64,
+    /// How much there is, in bytes, and with that of other files.
+    bytes: u64,
+    all: Rc<Cell<u64>>,
+}
+
+impl Drop for Uncommitted {
+    fn drop(&mut self) {
+        self.removed(self.bytes);
+    }
 }
 
 impl Uncommitted {
+    /// Nothing yet. What comes counts into `all`.
+    pub fn within(all: &Rc<Cell<u64>>) -> Self {
+        let mut uncommitted = Uncommitted::default();
+        uncommitted.all = all.clone();
+        uncommitted
+    }
+
+    fn added(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.all.set(self.all.get() + bytes);
+    }
+
+    fn removed(&mut self, bytes: u64) {
+        self.bytes -= bytes;
+        self.all.set(self.all.get() - bytes);
+    }
+
     /// The server took these bytes. `verifier` is `None` where they are durable already.
     pub fn took(&mut self, offset: u64, data: Payload, verifier: Option<Verifier>) {
         self.cut(offset..offset + data.len() as u64);
         self.last += 1;
         if let Some(verifier) = verifier {
             self.saw(verifier);
+            self.added(data.len() as u64);
             self.pieces.insert(offset, Piece { offset, data, number: self.last, verifier });
         }
     }
@@ -58,7 +87,9 @@ impl Uncommitted {
         {
             let Some(piece) = self.pieces.remove(&start) else { return };
             let (whole, bytes) = (piece.range(), piece.data.len());
+            self.removed(bytes as u64);
             let mut keep = |offset: u64, part: Range<usize>| {
+                self.added(part.len() as u64);
                 let piece = Piece { offset, data: piece.data.part(part), ..piece.clone() };
                 self.pieces.insert(offset, piece);
             };
@@ -79,7 +110,7 @@ impl Uncommitted {
 
     /// How much there is, in bytes.
     pub fn bytes(&self) -> u64 {
-        self.pieces.values().map(|piece| piece.data.len() as u64).sum()
+        self.bytes
     }
 
     /// Where the last of them ends; 0 where there is nothing.
@@ -121,7 +152,13 @@ impl Uncommitted {
     pub fn committed(&mut self, last: u64, verifier: Verifier) -> Vec<Piece> {
         self.saw(verifier);
         let is_durable = |piece: &Piece| piece.number <= last && piece.verifier == verifier;
-        self.pieces.retain(|_, piece| !is_durable(piece));
+        let mut durable = 0;
+        self.pieces.retain(|_, piece| {
+            let is_durable = is_durable(piece);
+            durable += if is_durable { piece.data.len() as u64 } else { 0 };
+            !is_durable
+        });
+        self.removed(durable);
         self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()
     }
 

@@ -46,6 +46,8 @@ pub struct Url {
     pub retry: Retry,
     /// For how long a mount believes what it knows of files and directories.
     pub caching: Caching,
+    /// So much of what was written a mount keeps in memory until it is durable, in bytes.
+    pub kept_bytes: u64,
     /// The user and the group to appear as.
     pub user: Option<(u32, u32)>,
 }
@@ -54,6 +56,8 @@ pub struct Url {
 pub const MOST_OUTSTANDING: u32 = 32;
 /// Largest number of connections that are found useful, unless said otherwise.
 pub const MOST_CONNECTIONS: u32 = 4;
+/// What a mount keeps in memory of what was written, in bytes, unless said otherwise.
+pub const KEPT_BYTES: u64 = 256 << 20;
 
 impl Url {
     /// Whether a text is meant as one.
@@ -187,6 +191,7 @@ impl FromStr for Url {
             connections: Connections::Found { most: MOST_CONNECTIONS },
             retry: Retry::default(),
             caching: Caching::default(),
+            kept_bytes: KEPT_BYTES,
             user: None,
         };
         if let Some(port) = port {

@@ -14,12 +14,13 @@ use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use dwell_nfs::fuse::{self, Mounted};
 use fake::Fake;
-use model::{Fault, Model};
+use model::{Entry, Fault, Model};
 use tempfile::TempDir;
 
 /// Does something at a mounted model; where nothing can be mounted, says so.
@@ -29,13 +30,21 @@ fn at(model: &Model, options: &str, work: impl FnOnce(&Path)) {
 }
 
 fn mount(server: &Fake, options: &str) -> Option<(TempDir, Mounted)> {
+    mount_telling(server, options, |_| {})
+}
+
+fn mount_telling(
+    server: &Fake,
+    options: &str,
+    told: impl FnMut(&dwell_nfs::Error) + Send + 'static,
+) -> Option<(TempDir, Mounted)> {
     if File::options().read(true).write(true).open("/dev/fuse").is_err() {
         println!("SKIP: /dev/fuse cannot be opened");
         return None;
     }
     let dir = tempfile::tempdir().unwrap();
     let url = server.url("/e", &format!("&size=4096{options}")).parse().unwrap();
-    match Mounted::start(&url, dir.path()) {
+    match Mounted::start_telling(&url, dir.path(), told) {
         Ok(mounted) => Some((dir, mounted)),
         Err(error) if error.errno() == libc::EPERM => {
             println!("SKIP: {error}");
@@ -48,10 +57,24 @@ fn mount(server: &Fake, options: &str) -> Option<(TempDir, Mounted)> {
 fn at_server(server: &Fake, options: &str, work: impl FnOnce(&Path)) {
     let Some((dir, mounted)) = mount(server, options) else { return };
     let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(dir.path())));
-    fuse::unmount(dir.path(), done.is_err()).unwrap();
-    mounted.wait().unwrap();
+    unmount(dir.path(), done.is_err());
+    let ended = mounted.wait();
     if let Err(panic) = done {
         std::panic::resume_unwind(panic);
+    }
+    ended.unwrap();
+}
+
+/// Unmounts. A child of another test holds this test's files between its fork and its exec.
+fn unmount(at: &Path, force: bool) {
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        match fuse::unmount(at, force) {
+            Err(error) if error.to_string().contains("in use") && Instant::now() < until => {
+                sleep(Duration::from_millis(20));
+            }
+            done => return done.unwrap(),
+        }
     }
 }
 
@@ -315,6 +338,86 @@ fn a_forced_unmount_ends_although_the_server_is_gone() {
     assert!(ends_within(10, &mut reader), "a program still waits");
     assert!(file.sync_all().is_err());
     let ended = Instant::now();
-    mounted.wait().unwrap();
+    let error = mounted.wait().unwrap_err().to_string();
+    assert!(error.contains("13 bytes that programs wrote were never made durable"), "{error}");
     assert!(ended.elapsed() < Duration::from_secs(20), "{:?}", ended.elapsed());
+}
+
+/// Hears what a mount tells.
+fn hearing() -> (Arc<Mutex<Vec<String>>>, impl FnMut(&dwell_nfs::Error) + Send + 'static) {
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    (heard, move |error| hears.lock().unwrap().push(error.to_string()))
+}
+
+#[test]
+fn what_a_close_cannot_make_durable_is_told_and_kept_for_the_next_time() {
+    for is_opened_again in [true, false] {
+        let model = Model::default();
+        let server = model.serve();
+        let (heard, told) = hearing();
+        let Some((dir, mounted)) = mount_telling(&server, "", told) else { return };
+        model.fail(|call, _| call.is_nfs(21).then_some(Fault::Refuse(5)));
+        fs::write(dir.path().join("x"), b"kept").unwrap();
+        wait_for(|| !heard.lock().unwrap().is_empty());
+        let first = heard.lock().unwrap()[0].clone();
+        assert!(first.contains("inode number") && first.contains("commit at byte 0"), "{first}");
+        model.fail_never();
+        assert_eq!(model.at("x").unwrap().durable, b"");
+        if is_opened_again {
+            let again = File::options().write(true).open(dir.path().join("x")).unwrap();
+            again.sync_all().unwrap();
+            assert_eq!(model.at("x").unwrap().durable, b"kept");
+        }
+        unmount(dir.path(), false);
+        mounted.wait().unwrap();
+        assert_eq!(model.at("x").unwrap().durable, b"kept");
+    }
+}
+
+#[test]
+fn what_is_never_made_durable_is_told_when_the_mount_ends() {
+    let model = Model::default();
+    let server = model.serve();
+    let (heard, told) = hearing();
+    let Some((dir, mounted)) = mount_telling(&server, "", told) else { return };
+    model.fail(|call, _| call.is_nfs(21).then_some(Fault::Refuse(5)));
+    fs::write(dir.path().join("x"), b"lost").unwrap();
+    unmount(dir.path(), false);
+    let error = mounted.wait().unwrap_err().to_string();
+    assert!(error.contains("4 bytes that programs wrote were never made durable"), "{error}");
+    let heard = heard.lock().unwrap();
+    assert!(heard.iter().any(|line| line.contains("4 bytes that were written are lost")));
+}
+
+#[test]
+fn what_a_mount_keeps_of_all_files_is_bounded() {
+    let model = Model::default();
+    at(&model, "&dirty=65536", |dir| {
+        let kept = || -> usize {
+            let state = model.state();
+            let differs = |entry: &Entry| entry.data.len() - entry.durable.len();
+            state.entries.values().map(differs).sum()
+        };
+        let mut files: Vec<_> =
+            (0..8).map(|number| File::create(dir.join(number.to_string())).unwrap()).collect();
+        let mut most = 0;
+        for _ in 0..8 {
+            for file in &mut files {
+                file.write_all(&common::noise(8192)).unwrap();
+                most = most.max(kept());
+                assert!(most <= 65536, "{most}");
+            }
+        }
+        assert!(most > 32768, "{most}");
+        // A server that makes nothing durable later has to do so at once.
+        model.fail(|call, _| call.is_nfs(21).then_some(Fault::Refuse(5)));
+        for _ in 0..8 {
+            for file in &mut files {
+                file.write_all(&common::noise(8192)).unwrap();
+                assert!(kept() <= 65536);
+            }
+        }
+        model.fail_never();
+    });
 }

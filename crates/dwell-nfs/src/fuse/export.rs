@@ -4,11 +4,8 @@
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
-use std::future::poll_fn;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::pin::pin;
 use std::rc::Rc;
-use std::task::Poll;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileType, INodeNo, Notifier};
@@ -18,28 +15,26 @@ use crate::connection::Payload;
 use crate::directory::Item;
 use crate::engine::Counters;
 use crate::error::{Error, Result};
-use crate::file::{RemoteFile, Writer, all};
+use crate::file::{RemoteFile, Writer};
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Status, Time, access};
 
 use super::Root;
 use super::freshness::lifetime;
 use super::nodes::Nodes;
 
-/// So much is kept of a file, in bytes, before it is made durable without being asked.
-const KEPT_BYTES: u64 = 64 << 20;
-/// After an unmount, a server that does not answer is waited for as long as so many requests over
-/// TCP wait before they are sent again: 30 s, unless `timeo` says otherwise.
-const LAST_TRIES: u64 = 3;
 /// What errors call a file by: the kernel tells programs their number alone.
-const PATH: &str = "";
+pub(super) const PATH: &str = "";
 
 /// An error as the kernel takes it.
 pub(super) type Errno = i32;
 pub(super) type Outcome<T> = std::result::Result<T, Errno>;
 
-fn errno(error: Error) -> Errno {
+pub(super) fn errno(error: &Error) -> Errno {
     error.errno()
 }
+
+/// Hears what no program can be told.
+pub(super) type Told = Box<dyn FnMut(&Error) + Send>;
 
 /// What the kernel is told of a file, and for how long it may believe it.
 pub(super) struct Entry {
@@ -49,8 +44,11 @@ pub(super) struct Entry {
 
 /// A mounted export.
 pub(super) struct Export {
-    client: Rc<Client>,
-    nodes: RefCell<Nodes>,
+    pub(super) client: Rc<Client>,
+    pub(super) nodes: RefCell<Nodes>,
+    /// Bytes that were written and are not known to be durable, of all files.
+    pub(super) kept: Rc<Cell<u64>>,
+    pub(super) told: RefCell<Told>,
     /// Directories that are open, as they were when they were first read.
     listings: RefCell<HashMap<u64, Option<Rc<Vec<Item>>>>>,
     last: Cell<u64>,
@@ -75,9 +73,11 @@ pub(super) fn file_type(kind: Kind) -> FileType {
 }
 
 impl Export {
-    pub fn new(client: Rc<Client>) -> Rc<Export> {
+    pub fn new(client: Rc<Client>, told: Told) -> Rc<Export> {
         Rc::new(Export {
             client,
+            kept: Rc::default(),
+            told: RefCell::new(told),
             nodes: RefCell::default(),
             listings: RefCell::default(),
             last: Cell::new(0),
@@ -96,48 +96,12 @@ impl Export {
         self.client.health().counters
     }
 
-    /// Nobody uses it any more: once the last requests have ended, what was written and is not
-    /// durable is made so, as long as the server answers.
-    pub async fn end(&self, requests: impl Future<Output = ()>) {
-        let mut ended = pin!(async {
-            requests.await;
-            let writers = self.nodes.borrow().writers();
-            for writer in writers {
-                // A program that wanted to know has closed the file and was told.
-                let _ = writer.commit().await;
-            }
-        });
-        let mut gone = pin!(self.is_gone());
-        poll_fn(|context| match ended.as_mut().poll(context) {
-            Poll::Pending => gone.as_mut().poll(context),
-            done => done,
-        })
-        .await;
-        self.client.unmount().await;
-    }
-
-    /// Returns when the server does not answer any more.
-    async fn is_gone(&self) {
-        let tasks = self.client.tasks();
-        let wait = Duration::from_nanos(self.client.settings().silence_ns * LAST_TRIES);
-        while tasks.timeout(wait, self.client.call_null()).await.is_ok() {
-            tasks.sleep(wait).await;
-        }
-    }
-
     fn handle(&self, number: u64) -> Outcome<Handle> {
         self.nodes.borrow().get(number).map(|node| node.handle).ok_or(libc::ESTALE)
     }
 
-    fn writer(&self, number: u64) -> Option<Rc<Writer>> {
+    pub(super) fn writer(&self, number: u64) -> Option<Rc<Writer>> {
         self.nodes.borrow().get(number).and_then(|node| node.writer.clone())
-    }
-
-    fn writer_of(&self, number: u64) -> Outcome<Rc<Writer>> {
-        let mut nodes = self.nodes.borrow_mut();
-        let node = nodes.get_mut(number).ok_or(libc::ESTALE)?;
-        let new = || Rc::new(Writer::new(RemoteFile::new(&self.client, node.handle, PATH)));
-        Ok(node.writer.get_or_insert_with(new).clone())
     }
 
     /// A file's attributes as they will be once the server has all that was written.
@@ -176,7 +140,7 @@ impl Export {
 
     async fn find(&self, parent: u64, name: &OsStr) -> Outcome<Option<Found>> {
         let parent = self.handle(parent)?;
-        self.client.look_up(parent, name.as_bytes(), &PATH).await.map_err(errno)
+        self.client.look_up(parent, name.as_bytes(), &PATH).await.map_err(|error| errno(&error))
     }
 
     async fn require(&self, parent: u64, name: &OsStr) -> Outcome<Found> {
@@ -188,7 +152,11 @@ impl Export {
     }
 
     pub async fn attributes(&self, number: u64) -> Outcome<Entry> {
-        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        let found = self
+            .client
+            .attributes(self.handle(number)?, &PATH)
+            .await
+            .map_err(|error| errno(&error))?;
         Ok(self.entry(number, &found.attributes))
     }
 
@@ -196,18 +164,18 @@ impl Export {
         // What was written goes before: sent again later, it would undo a cut, and give the file
         // another time and lesser rights.
         self.commit(number).await?;
-        self.client.change(self.handle(number)?, to, &PATH).await.map_err(errno)?;
+        self.client.change(self.handle(number)?, to, &PATH).await.map_err(|error| errno(&error))?;
         self.attributes(number).await
     }
 
     pub async fn link_target(&self, number: u64) -> Outcome<Vec<u8>> {
-        self.client.read_link(self.handle(number)?, &PATH).await.map_err(errno)
+        self.client.read_link(self.handle(number)?, &PATH).await.map_err(|error| errno(&error))
     }
 
     /// The kernel is told of what was made.
     async fn made(&self, made: Result<Handle>) -> Outcome<Entry> {
-        let made = made.map_err(errno)?;
-        Ok(self.told(&self.client.attributes(made, &PATH).await.map_err(errno)?))
+        let made = made.map_err(|error| errno(&error))?;
+        Ok(self.told(&self.client.attributes(made, &PATH).await.map_err(|error| errno(&error))?))
     }
 
     pub async fn make_directory(&self, parent: u64, name: &OsStr, mode: u32) -> Outcome<Entry> {
@@ -267,7 +235,7 @@ impl Export {
         // Before: where the program is killed meanwhile, the server may still rename it.
         set(Some((parent, to.to_vec())));
         let renamed = self.client.rename(parent, from, to, found.handle, &PATH).await;
-        renamed.inspect_err(|_| set(None)).map_err(errno)?;
+        renamed.inspect_err(|_| set(None)).map_err(|error| errno(&error))?;
         Ok(true)
     }
 
@@ -277,14 +245,17 @@ impl Export {
             return Ok(());
         }
         let parent = self.handle(parent)?;
-        self.client.remove(parent, name.as_bytes(), &found, &PATH).await.map_err(errno)
+        self.client
+            .remove(parent, name.as_bytes(), &found, &PATH)
+            .await
+            .map_err(|error| errno(&error))
     }
 
     pub async fn remove_directory(&self, parent: u64, name: &OsStr) -> Outcome<()> {
         let found = self.require(parent, name).await?;
         let item = Item { name: name.as_bytes().to_vec(), found };
         let parent = self.handle(parent)?;
-        self.client.remove_directory(parent, &item, &PATH).await.map_err(errno)
+        self.client.remove_directory(parent, &item, &PATH).await.map_err(|error| errno(&error))
     }
 
     pub async fn rename(&self, from: (u64, &OsStr), to: (u64, &OsStr)) -> Outcome<()> {
@@ -296,11 +267,15 @@ impl Export {
         }
         let from = (self.handle(from.0)?, from.1.as_bytes());
         let to = (self.handle(to.0)?, to.1.as_bytes());
-        self.client.rename_to(from, to, found.handle, &PATH).await.map_err(errno)
+        self.client.rename_to(from, to, found.handle, &PATH).await.map_err(|error| errno(&error))
     }
 
     pub async fn link(&self, number: u64, parent: u64, name: &OsStr) -> Outcome<Entry> {
-        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        let found = self
+            .client
+            .attributes(self.handle(number)?, &PATH)
+            .await
+            .map_err(|error| errno(&error))?;
         let parent = self.handle(parent)?;
         let linked = self.client.link(&found, parent, name.as_bytes(), &PATH).await;
         self.made(linked.map(|()| found.handle)).await
@@ -328,7 +303,8 @@ impl Export {
         if wanted == 0 {
             return self.attributes(number).await.map(drop);
         }
-        let granted = self.client.may(handle, wanted, &PATH).await.map_err(errno)?;
+        let granted =
+            self.client.may(handle, wanted, &PATH).await.map_err(|error| errno(&error))?;
         // A directory in which nothing can be deleted may still have names added.
         let needed = wanted & !access::DELETE;
         if granted & needed == needed { Ok(()) } else { Err(libc::EACCES) }
@@ -343,7 +319,11 @@ impl Export {
             _ => libc::R_OK | libc::W_OK,
         };
         self.may(number, mask).await?;
-        let found = self.client.attributes(self.handle(number)?, &PATH).await.map_err(errno)?;
+        let found = self
+            .client
+            .attributes(self.handle(number)?, &PATH)
+            .await
+            .map_err(|error| errno(&error))?;
         let stamp = Some((&found.attributes).into());
         let same = {
             let mut nodes = self.nodes.borrow_mut();
@@ -379,45 +359,7 @@ impl Export {
                 RemoteFile::new(&self.client, handle, PATH).read(offset, bytes).await
             }
         }
-        .map_err(errno)
-    }
-
-    pub async fn write(&self, number: u64, offset: u64, data: Vec<u8>) -> Outcome<u32> {
-        let writer = self.writer_of(number)?;
-        let bytes = data.len() as u32;
-        writer.write(offset, &Payload::new(data)).await.map_err(errno)?;
-        if writer.uncommitted_bytes() > KEPT_BYTES {
-            writer.commit().await.map_err(errno)?;
-        }
-        Ok(bytes)
-    }
-
-    /// Makes what was written durable.
-    pub async fn commit(&self, number: u64) -> Outcome<()> {
-        match self.writer(number) {
-            Some(writer) => writer.commit().await.map(drop).map_err(errno),
-            None => Ok(()),
-        }
-    }
-
-    /// A file was closed for the last time by one of those that have it open.
-    pub async fn release(&self, number: u64) {
-        // A mapping may have been written to after the file was closed.
-        let _ = self.commit(number).await;
-        let kept = {
-            let mut nodes = self.nodes.borrow_mut();
-            let Some(node) = nodes.get_mut(number) else { return };
-            node.opens = node.opens.saturating_sub(1);
-            let kept = node.kept.take_if(|_| node.opens == 0);
-            nodes.forget(number, 0);
-            kept
-        };
-        if let Some((directory, name)) = kept
-            && let Ok(Some(found)) = self.client.look_up(directory, &name, &PATH).await
-        {
-            // Whatever becomes of it, nobody can be told.
-            let _ = self.client.remove(directory, &name, &found, &PATH).await;
-        }
+        .map_err(|error| errno(&error))
     }
 
     pub fn open_directory(&self) -> u64 {
@@ -437,7 +379,9 @@ impl Export {
             Some(known) => Ok(known),
             None => {
                 let directory = self.handle(number)?;
-                let items = Rc::new(self.client.list(directory, &PATH).await.map_err(errno)?);
+                let items = Rc::new(
+                    self.client.list(directory, &PATH).await.map_err(|error| errno(&error))?,
+                );
                 self.listings.borrow_mut().insert(handle, Some(items.clone()));
                 Ok(items)
             }
@@ -446,23 +390,16 @@ impl Export {
 
     pub async fn space(&self) -> Outcome<(crate::nfs3::SpaceLeft, u32, u32)> {
         let root = self.handle(super::nodes::ROOT)?;
-        let space = self.client.space(root, &PATH).await.map_err(errno)?;
+        let space = self.client.space(root, &PATH).await.map_err(|error| errno(&error))?;
         if self.most_name_bytes.get() == 0 {
             let most = match self.client.name_limits(root, &PATH).await {
                 Ok(limits) => limits.most_name_bytes,
                 Err(error) if error.status() == Some(Status::NOTSUPP) => 255,
-                Err(error) => return Err(errno(error)),
+                Err(error) => return Err(errno(&error)),
             };
             self.most_name_bytes.set(most.max(1));
         }
         Ok((space, self.most_name_bytes.get(), self.client.write_bytes().max(4096)))
-    }
-
-    /// Makes everything that was written durable: what `sync` asks of a file system.
-    pub async fn commit_all(&self) -> Outcome<()> {
-        let writers = self.nodes.borrow().writers();
-        let committed = writers.iter().map(|writer| async { writer.commit().await.map(drop) });
-        all(committed.collect()).await.map_err(errno)
     }
 }
 

@@ -289,10 +289,12 @@ impl Filesystem for Kernel {
         reply: ReplyWrite,
     ) {
         // Kept until the server has made it durable.
-        let data = data.to_vec();
-        self.0.answer(asked, async move |export| match export.write(id.0, offset, data).await {
-            Ok(bytes) => reply.written(bytes),
-            Err(errno) => reply.error(out(errno)),
+        let (data, unheard) = (data.to_vec(), asked.pid() == 0);
+        self.0.answer(asked, async move |export| {
+            match export.write(id.0, offset, data, unheard).await {
+                Ok(bytes) => reply.written(bytes),
+                Err(errno) => reply.error(out(errno)),
+            }
         });
     }
 

@@ -4,6 +4,7 @@
 //! other.
 
 mod asker;
+mod data;
 mod export;
 mod freshness;
 mod kernel;
@@ -25,7 +26,7 @@ use crate::client::Client;
 use crate::engine::{Counters, Failure};
 use crate::error::{Error, Result};
 use crate::url::{GiveUp, Url};
-use export::Export;
+use export::{Export, Told};
 use post::Post;
 
 /// A server that does not answer when it is mounted is given up after so long, as mount(8) does.
@@ -37,7 +38,7 @@ const MOST_USERS: usize = 5;
 pub struct Mounted {
     at: PathBuf,
     session: BackgroundSession,
-    worker: JoinHandle<()>,
+    worker: JoinHandle<u64>,
     post: Arc<Post>,
 }
 
@@ -99,6 +100,19 @@ impl Mounted {
     /// # Errors
     /// What the server or the system says.
     pub fn start(url: &Url, at: &Path) -> Result<Mounted> {
+        Self::start_telling(url, at, |_| {})
+    }
+
+    /// As [`Mounted::start`]. `told` hears of data that could not be made durable, where no program
+    /// can be told any more: those that wrote it have closed the file.
+    ///
+    /// # Errors
+    /// As [`Mounted::start`].
+    pub fn start_telling(
+        url: &Url,
+        at: &Path,
+        told: impl FnMut(&Error) + Send + 'static,
+    ) -> Result<Mounted> {
         let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
         let found = std::fs::metadata(&at).map_err(failed("finding the directory", &at))?;
         if !found.is_dir() {
@@ -110,7 +124,7 @@ impl Mounted {
         address.retry.give_up.get_or_insert(GiveUp::Never);
         let worker = thread::Builder::new()
             .name("dwell-nfs".into())
-            .spawn(move || serve(&address, &theirs, &sender))
+            .spawn(move || serve(&address, &theirs, Box::new(told), &sender))
             .map_err(failed("starting a thread", &at))?;
         let found = receiver.recv().unwrap_or_else(|_| {
             Err(Error::invalid(url, "the thread that should serve it has ended"))
@@ -156,12 +170,17 @@ impl Mounted {
     /// still answers.
     ///
     /// # Errors
-    /// The connection to the kernel broke.
+    /// The connection to the kernel broke; what programs wrote is lost.
     pub fn wait(self) -> Result<()> {
         let ended = self.session.join();
         self.post.close();
-        let _ = self.worker.join();
-        ended.map_err(failed("serving", &self.at))
+        let lost = self.worker.join().unwrap_or_default();
+        ended.map_err(failed("serving", &self.at))?;
+        if lost > 0 {
+            let what = format!("{lost} bytes that programs wrote were never made durable");
+            return Err(Error::invalid(self.at.display(), what));
+        }
+        Ok(())
     }
 }
 
@@ -179,13 +198,13 @@ impl Stopper {
 pub(super) type Root = crate::client::Found;
 
 /// Mounts at the server, says how that went, and carries out the kernel's requests until there are
-/// no more.
-fn serve(url: &Url, post: &Arc<Post>, told: &mpsc::Sender<Result<Root>>) {
+/// no more. How much of what was written is lost, in bytes.
+fn serve(url: &Url, post: &Arc<Post>, unheard: Told, told: &mpsc::Sender<Result<Root>>) -> u64 {
     let executor = match Executor::new() {
         Ok(executor) => executor,
         Err(error) => {
             let _ = told.send(Err(Error::new("setting up the executor", url, error)));
-            return;
+            return 0;
         }
     };
     let tasks = executor.handle();
@@ -204,14 +223,15 @@ fn serve(url: &Url, post: &Arc<Post>, told: &mpsc::Sender<Result<Root>>) {
         });
         match opened {
             Ok((client, root)) => {
-                let export = Export::new(client);
+                let export = Export::new(client, unheard);
                 let _ = told.send(Ok(root));
                 let rest = post.carry_out(&tasks, &export).await;
-                export.end(rest.ended()).await;
+                export.end(rest.ended()).await
             }
             Err(error) => {
                 let _ = told.send(Err(error));
+                0
             }
         }
-    });
+    })
 }

@@ -82,7 +82,9 @@ impl Nodes {
     pub fn forget(&mut self, number: u64, lookups: u64) {
         let Some(node) = self.by_number.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);
-        if node.lookups == 0 && node.opens == 0 && number != ROOT {
+        // The next program to open the file, or the end of the mount, makes the rest durable.
+        let is_durable = node.writer.as_ref().is_none_or(|writer| writer.uncommitted_bytes() == 0);
+        if node.lookups == 0 && node.opens == 0 && is_durable && number != ROOT {
             self.by_handle.remove(&node.handle);
             self.by_number.remove(&number);
         }
@@ -103,9 +105,12 @@ impl Nodes {
         self.by_handle.get(handle).copied()
     }
 
-    /// All that was written to.
-    pub fn writers(&self) -> Vec<Rc<Writer>> {
-        self.by_number.values().filter_map(|node| node.writer.clone()).collect()
+    /// Files of which something that was written is not known to be durable.
+    pub fn unfinished(&self) -> Vec<u64> {
+        let is_unfinished =
+            |node: &Node| node.writer.as_ref().is_some_and(|writer| writer.uncommitted_bytes() > 0);
+        let unfinished = self.by_number.iter().filter(|(_, node)| is_unfinished(node));
+        unfinished.map(|(number, _)| *number).collect()
     }
 }
 

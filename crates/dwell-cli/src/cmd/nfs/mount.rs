@@ -70,7 +70,10 @@ fn serve(args: &Mount) -> Result<()> {
     if fuse::take_over(&args.directory)? {
         word += &format!("{at}: took over from a daemon that was killed\n");
     }
-    let mounted = Mounted::start(&url, &args.directory)?;
+    let told = |error: &dwell_nfs::Error| {
+        let _ = writeln!(std::io::stderr(), "dwell: {error}");
+    };
+    let mounted = Mounted::start_telling(&url, &args.directory, told)?;
     let stopper = mounted.stopper();
     let mut before = false;
     let stop = move |signal| {
