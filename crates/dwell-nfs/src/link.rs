@@ -151,7 +151,8 @@ impl<P: AsRef<[u8]>> Link<P> {
             return;
         }
         if let State::Down { retry_at } = self.state {
-            if now < retry_at {
+            // A server may close what is idle: without requests there is nothing to connect for.
+            if now < retry_at || self.engine.pending() == 0 {
                 return;
             }
             match Socket::connect(self.transport, self.to, self.port) {
@@ -262,6 +263,7 @@ impl<P: AsRef<[u8]>> Link<P> {
             _ if self.broken.is_some() => (false, Some(0)),
             State::Connecting { until } => (true, sooner(timer, until)),
             State::Up => (self.blocked, timer),
+            State::Down { .. } if self.engine.pending() == 0 => (false, None),
             State::Down { retry_at } => (false, sooner(timer, retry_at)),
         };
         let readable = self.socket.as_ref().map(|socket| socket.descriptor().clone());

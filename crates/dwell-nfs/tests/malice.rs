@@ -316,7 +316,7 @@ fn a_copy_goes_on_where_a_server_refuses_further_connections() {
     let model = Model::default();
     let served = model.clone();
     // One for MOUNT and one for NFS.
-    let server = Fake::start_for(2, move |call| served.tell(call));
+    let server = Fake::start_for(2, None, move |call| served.tell(call));
     let to = server.url("/e/to", "&size=4096&nconnect=4&timeout=5");
     let executor = Executor::new().unwrap();
     let tasks = executor.handle();
@@ -326,4 +326,23 @@ fn a_copy_goes_on_where_a_server_refuses_further_connections() {
     let (_, failures) = executor.block_on(copied).unwrap();
     assert_eq!((failures, quiet.errors()), (0, vec![]));
     assert!(model.at("to").unwrap().durable == common::noise(200_000));
+}
+
+#[test]
+fn a_connection_that_a_server_closes_for_idleness_is_made_again_when_there_is_something_to_send() {
+    let model = Model::default();
+    let idle = Some(Duration::from_millis(50));
+    let served = model.clone();
+    let server = Fake::start_for(u64::MAX, idle, move |call| served.tell(call));
+    with_client(&server.url("/e", "&nconnect=2&timeout=5"), async |client| {
+        client.call_null().await?;
+        client.tasks().sleep(Duration::from_millis(500)).await;
+        let before = server.connections.load(Ordering::Relaxed);
+        client.tasks().sleep(Duration::from_secs(1)).await;
+        assert_eq!(server.connections.load(Ordering::Relaxed), before, "nothing is to be sent");
+        client.call_null().await?;
+        assert_eq!(server.connections.load(Ordering::Relaxed), before + 1);
+        Ok(())
+    })
+    .unwrap();
 }

@@ -94,6 +94,8 @@ pub fn ordinary(call: &Call) -> Option<Vec<u8>> {
 /// A server that is gone when it is dropped.
 pub struct Fake {
     pub address: SocketAddr,
+    /// Connections that came.
+    pub connections: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,
 }
 
@@ -102,30 +104,37 @@ type Teller = Arc<dyn Fn(&Call) -> Told + Send + Sync>;
 impl Fake {
     /// Answers each call as `tell` says.
     pub fn start(tell: impl Fn(&Call) -> Told + Send + Sync + 'static) -> Fake {
-        Self::start_for(usize::MAX, tell)
+        Self::start_for(u64::MAX, None, tell)
     }
 
-    /// As [`Fake::start`], but closes all connections after the first so many.
-    pub fn start_for(most: usize, tell: impl Fn(&Call) -> Told + Send + Sync + 'static) -> Fake {
+    /// As [`Fake::start`], but closes all connections after the first so many, and those on which
+    /// nothing comes for so long.
+    pub fn start_for(
+        most: u64,
+        idle: Option<Duration>,
+        tell: impl Fn(&Call) -> Told + Send + Sync + 'static,
+    ) -> Fake {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let stop = Arc::new(AtomicBool::new(false));
+        let (stop, connections) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let (stopped, tell): (_, Teller) = (stop.clone(), Arc::new(tell));
+        let counted = connections.clone();
         std::thread::spawn(move || {
-            for (number, stream) in listener.incoming().enumerate() {
+            for stream in listener.incoming() {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
                 let tell = tell.clone();
                 if let Ok(stream) = stream
-                    && number < most
+                    && counted.fetch_add(1, Ordering::Relaxed) < most
                 {
+                    stream.set_read_timeout(idle).unwrap();
                     let _ = stream.set_nodelay(true);
                     std::thread::spawn(move || drop(serve(stream, &tell)));
                 }
             }
         });
-        Fake { address, stop }
+        Fake { address, connections, stop }
     }
 
     /// As [`Fake::start`], by datagrams.
@@ -145,7 +154,7 @@ impl Fake {
                 }
             }
         });
-        Fake { address, stop }
+        Fake { address, connections: Arc::default(), stop }
     }
 
     pub fn url(&self, path: &str, options: &str) -> String {
