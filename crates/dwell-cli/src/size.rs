@@ -14,6 +14,14 @@ pub fn request_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
+/// Bytes of data to move: some.
+pub fn data_bytes(text: &str) -> Result<u64, String> {
+    match bytes(text)? {
+        0 => Err("there must be at least 1 byte to move".into()),
+        bytes => Ok(bytes),
+    }
+}
+
 /// Bytes of a device to make: enough for a file system.
 pub fn device_bytes(text: &str) -> Result<u64, String> {
     match bytes(text)? {

@@ -241,6 +241,7 @@ fn what_is_wrong_with_several_words_together_is_status_2() {
         ("bench workload varmail --set no_such=1", "no_such"),
         ("bench workload varmail --baseline spin", "not among those"),
         ("bench nfs http://server/", "http://server/"),
+        ("bench nfs nfs://127.0.0.1:1/x --bytes 0", "at least 1 byte"),
         ("bench pager file --contenders mmap --baseline region", "not among those"),
         ("nfs ls directory", "directory"),
         ("nfs cp file other", "neither is an NFS address"),

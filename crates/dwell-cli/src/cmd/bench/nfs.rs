@@ -41,7 +41,7 @@ pub struct Nfs {
     #[arg(long, default_value = "8k", value_parser = size::request_bytes)]
     size: u64,
     /// Length of the file
-    #[arg(long, default_value = "32M", value_parser = size::bytes)]
+    #[arg(long, default_value = "32M", value_parser = size::data_bytes)]
     bytes: u64,
     /// Transport
     #[arg(long, value_enum, default_value = "tcp")]
