@@ -46,7 +46,7 @@ pub struct Url {
     pub retry: Retry,
     /// For how long a mount believes what it knows of files and directories.
     pub caching: Caching,
-    /// So much of what was written a mount keeps in memory until it is durable, in bytes.
+    /// So much a mount keeps in memory of what was written and of directories, in bytes.
     pub kept_bytes: u64,
     /// The user and the group to appear as.
     pub user: Option<(u32, u32)>,
@@ -56,7 +56,7 @@ pub struct Url {
 pub const MOST_OUTSTANDING: u32 = 32;
 /// Largest number of connections that are found useful, unless said otherwise.
 pub const MOST_CONNECTIONS: u32 = 4;
-/// What a mount keeps in memory of what was written, in bytes, unless said otherwise.
+/// What a mount keeps in memory, in bytes, unless said otherwise.
 pub const KEPT_BYTES: u64 = 256 << 20;
 
 impl Url {

@@ -393,7 +393,7 @@ fn what_is_never_made_durable_is_told_when_the_mount_ends() {
 #[test]
 fn what_a_mount_keeps_of_all_files_is_bounded() {
     let model = Model::default();
-    at(&model, "&dirty=65536", |dir| {
+    at(&model, "&memory=65536", |dir| {
         let kept = || -> usize {
             let state = model.state();
             let differs = |entry: &Entry| entry.data.len() - entry.durable.len();
@@ -419,5 +419,27 @@ fn what_a_mount_keeps_of_all_files_is_bounded() {
             }
         }
         model.fail_never();
+    });
+}
+
+#[test]
+fn the_oldest_listings_go_where_directories_need_too_much_memory_and_are_made_again() {
+    let model = Model::default();
+    for directory in ["a", "b"] {
+        let id = model.make(1, directory, 2, "");
+        for number in 0..400 {
+            model.make(id, &format!("file{number}"), 1, "");
+        }
+    }
+    at(&model, "&memory=100000", |dir| {
+        let mut first = fs::read_dir(dir.join("a")).unwrap();
+        let mut names: Vec<_> = vec![first.next().unwrap().unwrap().file_name()];
+        assert_eq!(fs::read_dir(dir.join("b")).unwrap().count(), 400);
+        names.extend(first.map(|entry| entry.unwrap().file_name()));
+        names.sort();
+        names.dedup();
+        assert_eq!(names.len(), 400);
+        let listed = model.state().seen.iter().filter(|procedure| **procedure == 17).count();
+        assert_eq!(listed, 3);
     });
 }

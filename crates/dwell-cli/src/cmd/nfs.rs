@@ -41,7 +41,7 @@ Addresses: nfs://SERVER[:PORT]/EXPORT/PATH[?OPTION=VALUE&...]
   hard, soft, timeo=N, retrans=N   as in nfs(5), in place of timeout
   uid=N, gid=N             to appear as
   actimeo=S, noac, acregmin=S, ...  as in nfs(5), for mount
-  dirty=BYTES              that a mount keeps in memory until they are durable")]
+  memory=BYTES             that a mount keeps of what was written and of directories")]
 pub enum Nfs {
     /// Copy files or trees, from or to a server, or between servers
     Cp(Cp),

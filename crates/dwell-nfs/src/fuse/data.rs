@@ -15,28 +15,13 @@ use crate::file::{RemoteFile, Writer, all};
 use crate::nfs3::Status;
 
 use super::export::{Export, Outcome, PATH, errno};
+use super::reserved::Reserved;
 
 /// So much is kept of a file, in bytes, before it is made durable without being asked.
 const KEPT_BYTES: u64 = 64 << 20;
 /// After an unmount, a server that does not answer is waited for as long as so many requests over
 /// TCP wait before they are sent again: 30 s, unless `timeo` says otherwise.
 const LAST_TRIES: u64 = 3;
-
-/// Memory of a write that is on its way.
-struct Reserved(Rc<Cell<u64>>, u64);
-
-impl Reserved {
-    fn new(kept: &Rc<Cell<u64>>, bytes: u64) -> Self {
-        kept.set(kept.get() + bytes);
-        Reserved(kept.clone(), bytes)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        self.0.set(self.0.get() - self.1);
-    }
-}
 
 impl Export {
     fn writer_of(&self, number: u64) -> Outcome<Rc<Writer>> {

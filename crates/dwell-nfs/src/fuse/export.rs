@@ -2,7 +2,7 @@
 //! The kernel's requests, carried out by the client.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::rc::Rc;
@@ -21,6 +21,7 @@ use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Status, Time, access}
 use super::Root;
 use super::freshness::lifetime;
 use super::nodes::Nodes;
+use super::reserved::Reserved;
 
 /// What errors call a file by: the kernel tells programs their number alone.
 pub(super) const PATH: &str = "";
@@ -42,15 +43,21 @@ pub(super) struct Entry {
     pub fresh: Duration,
 }
 
+/// The entries of a directory that is open.
+struct Listing {
+    items: Rc<Vec<Item>>,
+    _kept: Reserved,
+}
+
 /// A mounted export.
 pub(super) struct Export {
     pub(super) client: Rc<Client>,
     pub(super) nodes: RefCell<Nodes>,
-    /// Bytes that were written and are not known to be durable, of all files.
+    /// Bytes of what was written and is not known to be durable, and of listings.
     pub(super) kept: Rc<Cell<u64>>,
     pub(super) told: RefCell<Told>,
     /// Directories that are open, as they were when they were first read.
-    listings: RefCell<HashMap<u64, Option<Rc<Vec<Item>>>>>,
+    listings: RefCell<BTreeMap<u64, Option<Listing>>>,
     last: Cell<u64>,
     notifier: RefCell<Option<Notifier>>,
     most_name_bytes: Cell<u32>,
@@ -374,18 +381,37 @@ impl Export {
 
     /// The entries of a directory, as they were when its first ones were asked for.
     pub async fn list(&self, number: u64, handle: u64, from: u64) -> Outcome<Rc<Vec<Item>>> {
-        let known = self.listings.borrow().get(&handle).cloned().flatten();
-        match known.filter(|_| from > 0) {
+        let known = {
+            let listings = self.listings.borrow();
+            let listing = listings.get(&handle).and_then(Option::as_ref).filter(|_| from > 0);
+            listing.map(|listing| listing.items.clone())
+        };
+        match known {
             Some(known) => Ok(known),
             None => {
                 let directory = self.handle(number)?;
                 let items = Rc::new(
                     self.client.list(directory, &PATH).await.map_err(|error| errno(&error))?,
                 );
-                self.listings.borrow_mut().insert(handle, Some(items.clone()));
+                self.keep_listing(handle, &items);
                 Ok(items)
             }
         }
+    }
+
+    /// Keeps a listing until its directory is closed. Where there is no room for it, the oldest go:
+    /// a program that goes on with one of those has its directory listed again.
+    fn keep_listing(&self, handle: u64, items: &Rc<Vec<Item>>) {
+        let bytes = items.iter().map(|item| size_of::<Item>() + item.name.len()).sum::<usize>();
+        let kept = Reserved::new(&self.kept, bytes as u64);
+        let mut listings = self.listings.borrow_mut();
+        for (_, older) in listings.range_mut(..handle) {
+            if self.kept.get() <= self.client.url().kept_bytes {
+                break;
+            }
+            *older = None;
+        }
+        listings.insert(handle, Some(Listing { items: items.clone(), _kept: kept }));
     }
 
     pub async fn space(&self) -> Outcome<(crate::nfs3::SpaceLeft, u32, u32)> {

@@ -10,6 +10,7 @@ mod freshness;
 mod kernel;
 mod nodes;
 mod post;
+mod reserved;
 
 use std::io;
 use std::path::{Path, PathBuf};

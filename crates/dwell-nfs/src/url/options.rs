@@ -109,7 +109,7 @@ fn found_or_fixed(text: &str, usual: u32, most: u32) -> Result<(Option<u32>, u32
 const NAMES: &str = "is not an option: there are port, nfsport, mountport, export, proto, tcp, udp, \
                      window, nconnect, rsize, wsize, size, readdir-buffer, timeout, timeo, retrans, \
                      soft, hard, autoreconnect, uid, gid, user, sec, version, vers, actimeo, noac, \
-                     acregmin, acregmax, acdirmin, acdirmax, dircache, dirty";
+                     acregmin, acregmax, acdirmin, acdirmax, dircache, memory";
 
 impl Url {
     /// Sets an option by its name.
@@ -193,7 +193,7 @@ impl Url {
             "acregmin" => self.caching.files_s.0 = seconds()?,
             "acregmax" => self.caching.files_s.1 = seconds()?,
             "acdirmin" => self.caching.directories_s.0 = seconds()?,
-            "dirty" => self.kept_bytes = number(value, 0, 1 << 40)?,
+            "memory" => self.kept_bytes = number(value, 0, 1 << 40)?,
             "acdirmax" => self.caching.directories_s.1 = seconds()?,
             "hard" | "soft" | "noac" | "tcp" | "udp" => {
                 return Err(format!("{value}: this option has no value"));
