@@ -20,6 +20,7 @@
 
 mod advice;
 mod error;
+mod follow;
 mod issued;
 mod names;
 mod perf;
@@ -30,7 +31,8 @@ mod tracer;
 
 pub use advice::{Advice, ProcessTotal, Remedy, Total, advise, totals, totals_by_process};
 pub use error::{Error, Result};
+pub use follow::Follow;
 pub use issued::Issued;
 pub use names::device_name;
 pub use seen::{Cost, DeviceLoad, Operation, Parts, Seen, Wait};
-pub use tracer::{Follow, Tracer};
+pub use tracer::Tracer;

@@ -10,6 +10,7 @@ use aya::programs::BtfTracePoint;
 use aya::sys::Stats;
 use aya::{Btf, Ebpf, EbpfLoader, Pod};
 
+use crate::follow::Follow;
 use crate::names::{descendants, process_of};
 use crate::perf::Perf;
 use crate::raw::{DeviceKey, DeviceSum, ThreadSum, WaitKey, WaitSum};
@@ -36,17 +37,6 @@ const PROGRAMS: [(&str, &str); 14] = [
     ("on_waking", "sched_waking"),
     ("on_switch", "sched_switch"),
 ];
-
-/// The processes whose waits are summed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Follow {
-    /// Processes that this process starts from now on, and theirs.
-    Children,
-    /// A running process, and those that it has started or will start.
-    Process(u32),
-    /// Every process of the machine but this one.
-    Everything,
-}
 
 /// A trace that is under way. Dropping it ends it.
 pub struct Tracer {

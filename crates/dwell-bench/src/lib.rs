@@ -28,6 +28,7 @@ mod measure;
 pub mod nfs;
 pub mod pager;
 pub mod pairs;
+pub mod parent;
 pub mod program;
 pub mod quiet;
 pub mod raw;

@@ -16,7 +16,7 @@ use dwell_nfs::url::Url;
 use serde::{Deserialize, Serialize};
 
 use crate::batch::{Batch, Sample};
-use crate::loads::die_with_parent;
+use crate::parent::die_with_parent;
 use crate::result::{Configured, Requests, RoundResult};
 use crate::subject::Subject;
 

@@ -103,6 +103,11 @@ pub fn kernel_release() -> Option<String> {
     Facts::read("/proc".as_ref()).release
 }
 
+/// The same, as profiles carry it.
+pub(crate) fn profiled_release() -> String {
+    kernel_release().unwrap_or_else(|| "unknown".to_owned())
+}
+
 /// Effective user of this process.
 pub fn effective_uid() -> u32 {
     dwell::monitor::sys::effective_uid()

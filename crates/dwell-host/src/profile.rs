@@ -13,7 +13,6 @@ use std::path::PathBuf;
 use dwell_policy::{DeviceClass, Ns};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use beneath::release;
 pub use beneath::{Beneath, BeneathError};
 use dwell::parameters::DeviceParameters;
 pub use dwell::ring::SpinMethod;

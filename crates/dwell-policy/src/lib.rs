@@ -36,6 +36,7 @@ mod profile;
 pub mod regression;
 mod request;
 pub mod switchback;
+mod wait;
 
 pub use arm::{ARMS, Arm, Arms, Learned};
 pub use decision::{Decision, MinComplete, Mode, Reason};
@@ -45,7 +46,8 @@ pub use load::Load;
 pub use machine::{Driver, Outcome, Step, WaitMachine, Woken, drive};
 pub use policy::WaitPolicy;
 pub use profile::{DeviceClass, Profile};
-pub use request::{Backlog, Call, Kind, Route, Routes, Wait};
+pub use request::{Backlog, Call, Kind, Route, Routes};
+pub use wait::Wait;
 
 /// Nanoseconds: a span, or a point on a monotonic clock that the caller chose.
 pub type Ns = u64;

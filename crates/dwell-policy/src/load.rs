@@ -1,6 +1,18 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! The state of the machine in the last window, small enough for one atomic.
 
+/// Which utilisation is held against the CPU threshold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
+pub enum CpuSignal {
+    /// CPU time used by others (our default: a spinner must not be put off by itself).
+    #[default]
+    Others,
+    /// CPU time used by everybody, this process included (SmartCon §4.2, read literally).
+    Total,
+}
+
 /// What the system monitor saw (SmartCon §4.2). Fractions are of the CPUs this process may use.
 ///
 /// Fractions are kept in steps of 1/65535, so that [`Load::pack`] loses nothing.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use dwell_bench::loads::die_with_parent;
+use dwell_bench::parent::die_with_parent;
 use dwell_bench::program::Answer;
 use dwell_bench::result::{Direction, Pattern, RoundResult};
 use serde::Deserialize;

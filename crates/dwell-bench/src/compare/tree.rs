@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use crate::loads::die_with;
+use crate::parent::die_with;
 
 /// What a command and its descendants took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

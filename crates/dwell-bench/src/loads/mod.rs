@@ -27,8 +27,6 @@ use sharer::Sharer;
 pub use calls::{Calls, calls_per_second};
 pub(crate) use job::pager_word;
 pub use job::serve;
-pub(crate) use process::die_with;
-pub use process::die_with_parent;
 
 /// I/O programs of [`Load::Io`].
 const IO_PROGRAMS: u64 = 4;

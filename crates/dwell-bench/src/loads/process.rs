@@ -3,12 +3,12 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
 use super::job::Job;
+use crate::parent::die_with_parent;
 
 /// One tick of the times in /proc/PID/stat, whatever the kernel's own tick.
 const TICK_NS: u64 = 10_000_000;
@@ -105,26 +105,6 @@ fn ticks(stat: &str) -> Option<(u64, u64)> {
     // The name before the last parenthesis may hold anything.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ').skip(11);
     Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
-}
-
-/// Lets what the command starts end with the *thread* that starts it, however that ends.
-pub fn die_with_parent(command: &mut Command) {
-    let parent = std::process::id();
-    // SAFETY: between fork and exec the closure makes two system calls and builds an error without
-    // allocating, all of which is allowed there.
-    unsafe { command.pre_exec(move || die_with(parent)) };
-}
-
-/// In a child before exec: asks for SIGKILL when the parent ends, and fails if it already has.
-pub(crate) fn die_with(parent: u32) -> std::io::Result<()> {
-    // SAFETY: PR_SET_PDEATHSIG takes a signal number and touches no memory.
-    if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
-    match std::os::unix::process::parent_id() {
-        id if id == parent => Ok(()),
-        _ => Err(std::io::ErrorKind::BrokenPipe.into()),
-    }
 }
 
 #[cfg(test)]

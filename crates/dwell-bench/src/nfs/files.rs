@@ -17,7 +17,7 @@ use dwell_nfs::nfs3::{
 use dwell_nfs::url::Url;
 
 use super::threads::Caller;
-use crate::loads::die_with_parent;
+use crate::parent::die_with_parent;
 use crate::usage::{Cost, Meter, Scope, children_cpu_ns, faults};
 
 /// The program of libnfs that copies one file.

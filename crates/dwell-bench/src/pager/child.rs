@@ -10,7 +10,8 @@ use std::sync::OnceLock;
 use anyhow::{Context, Result, bail, ensure};
 
 use super::task::{self, Line, Task, Told};
-use crate::loads::{die_with_parent, pager_word};
+use crate::loads::pager_word;
+use crate::parent::die_with_parent;
 
 /// A process that has a task.
 struct Worker {

@@ -21,8 +21,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use dwell_policy::{DeviceClass, Mode, Ns, Profile, Route, Routes};
 
+use crate::capability::profiled_release;
 use crate::profile::{
-    self, Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, QueuedPoint, SCHEMA,
+    Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, QueuedPoint, SCHEMA,
     SleepOvershoot, SpinMethod, SwitchCosts,
 };
 use company::Company;
@@ -390,7 +391,7 @@ impl Probe {
             model: whole.and_then(|device| device.model.clone()),
             size_bytes: whole
                 .map_or_else(|| opened.bytes().unwrap_or(0), |device| device.size_bytes),
-            kernel_release: profile::release(),
+            kernel_release: profiled_release(),
             scheduler: whole.map_or_else(|| "none".to_owned(), |device| device.scheduler.clone()),
             measured_unix_s: SystemTime::now()
                 .duration_since(UNIX_EPOCH)

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::{DeviceProfile, ProfileError, ProfileStore};
-use crate::capability::kernel_release;
+use crate::capability::profiled_release;
 use dwell::device::{Device, DeviceError, DeviceKind};
 use dwell::error::Error;
 use dwell::open::{self, Options};
@@ -59,7 +59,7 @@ impl ProfileStore {
     pub fn beneath(&self, address: &Path) -> Result<Beneath, BeneathError> {
         if open::is_scheme(address) {
             let id = address.display().to_string();
-            let profile = self.load_by_id(&id, &release(), "none")?;
+            let profile = self.load_by_id(&id, &profiled_release(), "none")?;
             return Ok(Beneath { device: None, profile });
         }
         let device = Device::beneath(address)?;
@@ -98,11 +98,6 @@ impl ProfileStore {
     /// # Errors
     /// A profile that is damaged.
     pub fn of(&self, device: &Device) -> Result<Option<DeviceProfile>, ProfileError> {
-        self.load(device, &release(), &device.whole().scheduler)
+        self.load(device, &profiled_release(), &device.whole().scheduler)
     }
-}
-
-/// Release of the kernel, as profiles carry it.
-pub(crate) fn release() -> String {
-    kernel_release().unwrap_or_else(|| "unknown".to_owned())
 }

@@ -7,6 +7,8 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::capability::profiled_release;
+
 use super::{DeviceProfile, ProfileError, SCHEMA, damage};
 use dwell::device::Device;
 
@@ -36,7 +38,7 @@ pub struct Listed {
 impl Listed {
     /// Whether it is of the kernel that runs, as its name tells.
     pub fn is_of_this_kernel(&self) -> bool {
-        self.name.split('@').nth(1) == Some(escape(&super::release()).as_str())
+        self.name.split('@').nth(1) == Some(escape(&profiled_release()).as_str())
     }
 }
 

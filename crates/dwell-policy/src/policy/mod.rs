@@ -2,6 +2,7 @@
 //! Wait policies: each answers one request with one [`Decision`].
 
 mod adaptive;
+mod arms;
 mod check;
 mod fixed;
 mod hybrid;
@@ -9,13 +10,14 @@ mod its;
 mod predictive;
 mod smartcon;
 
+pub use crate::load::CpuSignal;
 pub use adaptive::Adaptive;
 pub use check::{Check, Looked};
 pub use fixed::{Block, Spin};
 pub use hybrid::Hybrid;
 pub use its::Its;
 pub use predictive::Predictive;
-pub use smartcon::{CpuSignal, SmartCon};
+pub use smartcon::SmartCon;
 
 use crate::{Decision, Goal, Mode, Profile, Reason, Route, Wait};
 

@@ -1,20 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! SmartCon: device class, size, backlog, CPU.
 
-use super::{Check, Looked, WaitPolicy, block, leave, left, spin, wake};
+use super::{Check, CpuSignal, Looked, WaitPolicy, block, leave, left, spin, wake};
 use crate::{Decision, DeviceClass, Kind, Load, Mode, Profile, Reason, Route, Wait};
-
-/// Which utilisation is held against the CPU threshold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "kebab-case"))]
-pub enum CpuSignal {
-    /// CPU time used by others (our default: a spinner must not be put off by itself).
-    #[default]
-    Others,
-    /// CPU time used by everybody, this process included (SmartCon §4.2, read literally).
-    Total,
-}
 
 /// Decides per request, cheapest check first (SmartCon §5.1): device class, request size, size
 /// with the backlog ahead of it, optionally the number of requests ahead, whether who serves it is
