@@ -223,6 +223,34 @@ impl Request {
     where
         S::Queue: Send,
     {
+        match self.memory {
+            Memory::Pieces(..) => self.decided_in_pieces(file, straight),
+            Memory::Plain(..) | Memory::Nothing => self.decided_with(&mut [], file, straight),
+        }
+    }
+
+    /// The pieces take a kilobyte of stack, and requests without may come on a signal handler's.
+    #[inline(never)]
+    fn decided_in_pieces<S: Source>(
+        &self,
+        file: &File<S>,
+        straight: &dyn Fn() -> isize,
+    ) -> Option<isize>
+    where
+        S::Queue: Send,
+    {
+        self.decided_with(&mut [NO_PIECE; MOST_PIECES], file, straight)
+    }
+
+    fn decided_with<S: Source>(
+        &self,
+        pieces: &mut [iovec],
+        file: &File<S>,
+        straight: &dyn Fn() -> isize,
+    ) -> Option<isize>
+    where
+        S::Queue: Send,
+    {
         let inside = engine::enter()?;
         let shadow = process::is_shadow();
         let moving = match self.at {
@@ -230,8 +258,7 @@ impl Request {
             _ => None,
         };
         let (at, length) = self.checked()?;
-        let mut pieces = [NO_PIECE; MOST_PIECES];
-        let io = self.io(at, &mut pieces)?.of_length(length);
+        let io = self.io(at, pieces)?.of_length(length);
         let heat = table::heat(self.fd);
         if shadow {
             let would = file.would_decide(&io);
@@ -313,7 +340,7 @@ impl Request {
         Some((at, length.unwrap_or(u64::MAX)))
     }
 
-    fn io(&self, at: u64, pieces: &mut [iovec; MOST_PIECES]) -> Option<Io> {
+    fn io(&self, at: u64, pieces: &mut [iovec]) -> Option<Io> {
         let (action, fd) = (self.action, self.fd);
         match self.memory {
             // SAFETY: the number is the one that the program's call has.
@@ -377,8 +404,8 @@ pub fn carries_more(message: *const libc::msghdr) -> bool {
 }
 
 /// Copies the program's array; how many pieces, and their bytes.
-fn copied(from: *const iovec, count: c_int, into: &mut [iovec; MOST_PIECES]) -> Option<(u32, u32)> {
-    let count = usize::try_from(count).ok().filter(|count| (1..=MOST_PIECES).contains(count))?;
+fn copied(from: *const iovec, count: c_int, into: &mut [iovec]) -> Option<(u32, u32)> {
+    let count = usize::try_from(count).ok().filter(|count| (1..=into.len()).contains(count))?;
     // SAFETY: the array has room for as many, of which any bytes are valid.
     if !unsafe { copy(from.cast(), into.as_mut_ptr().cast(), count * size_of::<iovec>()) } {
         return None;
