@@ -406,6 +406,14 @@ where
         Considered::Served(result)
     }
 
+    /// By a function of its own: a queue on its way takes kilobytes of stack, and later requests
+    /// may come on a signal handler's.
+    #[cold]
+    #[inline(never)]
+    fn make_queue(&self, queue: &mut Option<S::Queue>) {
+        *queue = self.source.call_queue().ok();
+    }
+
     /// A request on the thread's queue, waited for; by a call where the queue does not take it.
     fn queued(
         &self,
@@ -417,7 +425,7 @@ where
         guard: Option<SpinGuard<'_>>,
     ) -> Served {
         if turn.queue.is_none() {
-            turn.queue = self.source.call_queue().ok();
+            self.make_queue(&mut turn.queue);
             // Making it took its time, which says nothing of the device.
             submitted = clock::now();
         }
