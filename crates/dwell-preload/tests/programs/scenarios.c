@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -216,8 +217,11 @@ static void no_more(void) {
 static void reads_in_handlers(void) {
     alarm_fd = opened(O_RDONLY | O_DIRECT);
     alarm_memory = block();
-    static char stack[16384];
-    stack_t own = {.ss_sp = stack, .ss_size = sizeof stack};
+    // Whoever goes beyond it ends the program.
+    enum { STACK = 16384, GUARD = 4096 };
+    char *stack = mmap(NULL, GUARD + STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (stack == MAP_FAILED || mprotect(stack, GUARD, PROT_NONE) != 0) fail("a stack");
+    stack_t own = {.ss_sp = stack + GUARD, .ss_size = STACK};
     sigaltstack(&own, NULL);
     every_half_millisecond(on_alarm, 1);
     void *memory = block();
