@@ -262,7 +262,7 @@ int BPF_PROG(on_waking, struct task_struct *p)
 	struct completed *done = bpf_map_lookup_elem(&completions, &zero);
 
 	// Another CPU may have completed the request just before the task, which waits for one, slept.
-	if (done && ((done->at <= t->slept && !t->iowait) || !explains(done, now, helper)))
+	if (done && (!done->at || (done->at <= t->slept && !t->iowait) || !explains(done, now, helper)))
 		done = 0;
 	// Its CPU still runs it: this ends the next sleep if nothing else does.
 	if (!t->slept && !is_helper(p)) {
@@ -329,8 +329,16 @@ static __always_inline void fold(u32 pid)
 	}
 	new.first = new.nanos = 0;
 	new.last = length;
-	if (bpf_map_update_elem(&threads, &all, &new, BPF_NOEXIST) < 0)
+	if (bpf_map_update_elem(&threads, &all, &new, BPF_NOEXIST) == 0)
+		return;
+	// Another thread of the process ended at the same time.
+	ended = bpf_map_lookup_elem(&threads, &all);
+	if (!ended) {
 		lose(LOST_THREAD);
+		return;
+	}
+	__sync_fetch_and_add(&ended->last, length);
+	__sync_fetch_and_add(&ended->waits, new.waits);
 }
 
 // When it exits it may still close files, and wait.

@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_early_keeps_rounds_that_were_not_replaced_yet() {
+    fn a_run_that_ended_early_keeps_rounds_that_were_not_replaced_yet() {
         let rounds = rounds(9, &watch(), [LOUD, STILL].into_iter());
         assert_eq!(rounds.counting(), [true, true]);
     }

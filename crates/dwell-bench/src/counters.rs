@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_ran_a_part_of_the_time_is_scaled_and_what_never_ran_is_not_known() {
+    fn a_counter_that_ran_a_part_of_the_time_is_scaled_and_one_that_never_ran_is_not_known() {
         assert_eq!(scaled(100, 1000, 1000), Some(100.0));
         assert_eq!(scaled(100, 1000, 250), Some(400.0));
         assert_eq!(scaled(0, 1000, 250), Some(0.0));

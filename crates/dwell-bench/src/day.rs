@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_day_is_refused_with_file_and_place() {
+    fn a_text_that_is_no_day_is_refused_with_file_and_place() {
         let phase = |text: &str| {
             let all = "name = \"a\"\nload = \"idle\"\nsize_bytes = 4096\nmilliseconds = 5\n";
             format!("[[phase]]\n{all}{text}")

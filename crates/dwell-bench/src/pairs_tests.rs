@@ -83,7 +83,7 @@ fn sampling_ends_when_every_interval_is_narrow() {
 }
 
 #[test]
-fn what_stays_wide_ends_at_its_limit_and_says_so() {
+fn an_interval_that_stays_wide_ends_at_its_limit_and_says_so() {
     let mut trial = Known::new(&[1.0, 1.0, 1.2], 0.5);
     let sampled = sample(1, until(1e-6, 50), &mut trial, &mut |_| ()).unwrap();
     assert!(!sampled.narrow);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_neither_ours_nor_the_kernels_is_others() {
+    fn cpu_time_that_is_neither_ours_nor_the_kernels_is_others() {
         let before = Used { at: 0, all: 500, ours: 100, kernel: 50, stolen: 0 };
         let now = Used { at: 1000, all: 1600, ours: 900, kernel: 150, stolen: 20 };
         let noise = now.since(&before, 2);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_costs_nothing_is_equivalent_within_two_percent() {
+    fn no_cost_is_equivalence_within_two_percent() {
         let speed = Target::CostsNothing(Better::Higher);
         assert_eq!(speed.judge(0.985, 1.015), Verdict::Equivalent);
         assert_eq!(speed.judge(0.985, 1.3), Verdict::Met);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_ratio_contradicts_nothing_and_none_is_none() {
+    fn a_value_that_is_no_ratio_contradicts_nothing_and_none_is_none() {
         let percent = |low, high| Agreement::of(low, high, (25.0, 45.0), Better::Lower, false);
         assert_eq!(percent(0.1, 0.5), Agreement::Exceeds);
         let none = |low, high| Agreement::of(low, high, (0.0, 0.0), Better::Lower, false);

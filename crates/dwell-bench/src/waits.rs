@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_probed_becomes_a_device_at_any_size() {
+    fn a_probed_device_is_simulated_at_any_size() {
         let scenario = of_probed(&profile(), 34_816, &Scenario::default());
         let device = &scenario.device;
         assert_eq!(scenario.size_bytes, 34_816);

@@ -87,7 +87,7 @@ fn a_comparison_is_shown_whole_and_the_console_is_silent() {
 }
 
 #[test]
-fn what_a_page_says_on_the_console_is_heard() {
+fn messages_of_a_page_on_the_console_are_heard() {
     let directory = tempfile::tempdir().unwrap();
     let page = "<!DOCTYPE html><script>console.error('a complaint')</script>";
     let Some(output) = opened(directory.path(), "page.html", page) else { return };

@@ -247,7 +247,7 @@ fn failures_can_be_ignored_and_are_counted() {
 }
 
 #[test]
-fn what_cannot_be_run_is_named() {
+fn a_command_that_cannot_be_run_is_named() {
     let directory = tempfile::tempdir().unwrap();
     let missing = Plan {
         program: words(&["/nonexistent/program"]),

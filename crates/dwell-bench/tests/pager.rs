@@ -298,7 +298,7 @@ fn regions_find_the_same_as_the_kernel_within_their_budgets() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_the_contenders_name() {
+fn an_impossible_case_is_said_with_the_contenders_name() {
     let (_kept, path) = file(1 << 20);
     let missing = path.with_file_name("none");
     let of = |entry: Entry| {

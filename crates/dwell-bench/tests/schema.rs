@@ -59,7 +59,7 @@ fn comparisons_are_valid() {
 }
 
 #[test]
-fn what_is_no_comparison_is_not_valid() {
+fn a_file_that_is_no_comparison_is_not_valid() {
     let validator = jsonschema::draft202012::new(&of_comparisons()).unwrap();
     let comparison = serde_json::to_value(sample::comparison()).unwrap();
     assert!(validator.is_valid(&comparison));
@@ -102,7 +102,7 @@ fn full() -> Run {
 }
 
 #[test]
-fn what_is_written_is_valid() {
+fn a_written_result_is_valid() {
     let validator = jsonschema::draft202012::new(&schema()).unwrap();
     let mut run = full();
     run.left_out = vec!["why".into()];
@@ -146,7 +146,7 @@ fn real_rows(subject: &Subject, monitor: &Arc<SystemMonitor>) -> Vec<Row> {
 }
 
 #[test]
-fn what_is_missing_or_strange_is_not_valid() {
+fn a_result_with_missing_or_strange_fields_is_not_valid() {
     let validator = jsonschema::draft202012::new(&schema()).unwrap();
     let run = serde_json::to_value(full()).unwrap();
     assert!(validator.is_valid(&run));

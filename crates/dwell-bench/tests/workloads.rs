@@ -143,7 +143,7 @@ fn each_contender_may_have_a_scheduler_of_its_own() {
 }
 
 #[test]
-fn what_cannot_be_played_is_said_in_one_line() {
+fn a_workload_that_cannot_be_played_is_said_in_one_line() {
     let directory = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let monitor = Arc::new(SystemMonitor::start(Config::default()).unwrap());
     let kind = PlaceKind::In(directory.path().into());

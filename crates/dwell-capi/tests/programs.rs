@@ -319,7 +319,7 @@ mkdir -p $2/man $2/completions && cd $2 && touch man/dwell.1 completions/dwell.b
 ";
 
 #[test]
-fn what_is_installed_is_found_by_pkg_config_and_runs() {
+fn an_installation_is_found_by_pkg_config_and_runs() {
     for program in ["make", "pkg-config", "cc"] {
         if !there(program) {
             return skip(&format!("{program} is not installed"));

@@ -460,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_flood_of_doorbells_a_few_are_heard_at_a_time_and_none_of_those_awake() {
+    fn a_flood_of_doorbells_is_heard_a_few_at_a_time_and_none_of_those_awake() {
         let sides = (0..12).map(|_| Both::new(1, &[1; 8192])).collect();
         let (mut users, clients) = users(sides);
         users.rest(true);

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_command_keeps_only_its_tag() {
+    fn bytes_that_are_no_command_keep_only_their_tag() {
         for first in [0u64, 5, 6, 0x100, 0x1_0001, 0xffff_ffff] {
             let words = [first | 9 << 32, 0, 0, 0];
             assert_eq!(Command::parse(words), Err(Malformed { tag: 9 }));

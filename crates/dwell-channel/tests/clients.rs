@@ -33,7 +33,7 @@ fn soon(what: &str, is_so: impl Fn() -> bool) {
 }
 
 #[test]
-fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
+fn requests_of_a_killed_client_land_in_no_other_memory() {
     let Some(program) = compiled("clients") else { return };
     // The gate goes first, and lets go of what the daemon waits for when it ends.
     let house = House::new(Options { device_depth: 32, ..Options::default() });
@@ -90,7 +90,7 @@ fn what_a_killed_client_had_in_flight_lands_in_no_other_memory() {
 }
 
 #[test]
-fn what_a_killed_client_was_writing_is_there_or_not_and_nothing_else_is() {
+fn a_write_of_a_killed_client_is_there_or_not_and_nothing_else_is() {
     let Some(program) = compiled("clients") else { return };
     let house = House::new(Options { device_depth: 32, ..Options::default() });
     let Some(gate) = Gate::with(vec![0xaa; 16 * 4096]) else { return };

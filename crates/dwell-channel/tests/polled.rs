@@ -106,7 +106,7 @@ fn by_channel(house: &House) -> (u64, u64) {
 }
 
 #[test]
-fn what_a_channel_reads_is_polled_where_the_device_is() {
+fn reads_of_a_channel_are_polled_where_the_device_is() {
     let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
     assert_eq!(by_channel(&House::new(told())), (0, READS));
     // And not where nobody has seen that it polls.
@@ -124,7 +124,7 @@ fn a_device_that_does_not_poll_after_all_is_read_all_the_same() {
 }
 
 #[test]
-fn what_is_read_through_a_mount_is_polled_too() {
+fn reads_through_a_mount_are_polled_too() {
     let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
     let mount = tempfile::tempdir().unwrap();
     let daemon = Arc::new(Daemon::start(told()).unwrap());

@@ -50,6 +50,15 @@ fn map(path: &Path) {
     }
 }
 
+/// Opens the gate, also where a test fails, so that nobody waits for stuck reads.
+struct Opens<'a>(&'a Gate);
+
+impl Drop for Opens<'_> {
+    fn drop(&mut self) {
+        self.0.open();
+    }
+}
+
 /// Whether two threads for the kernel's requests answer another while a change of each of two files
 /// waits for a read of a channel. One change is of a mode: a directory has one of its names changed
 /// at a time.
@@ -72,7 +81,9 @@ fn is_answered(passthrough: bool, change: fn(&Path)) -> Option<bool> {
     assert_eq!(daemon.tally().grants, 2, "a file takes no channel");
     gate.close();
     let (say, said) = channel();
+    let place = mount.path().to_owned();
     let answered = std::thread::scope(|scope| {
+        let opens = Opens(&gate);
         for file in &files {
             scope.spawn(|| file.read_at(&mut [0; 512], 4096));
         }
@@ -81,15 +92,17 @@ fn is_answered(passthrough: bool, change: fn(&Path)) -> Option<bool> {
         scope.spawn(|| change(&paths[1]));
         std::thread::sleep(Duration::from_millis(300));
         let ask = std::thread::spawn(move || {
-            let _ = rustix::fs::statfs(mount.path());
+            let _ = rustix::fs::statfs(&place);
             let _ = say.send(());
-            mount
         });
         let answered = said.recv_timeout(Duration::from_secs(10)).is_ok();
-        gate.open();
-        ask.join().map(|_mount| answered).unwrap()
+        drop(opens);
+        ask.join().unwrap();
+        answered
     });
+    // It is unmounted before its directory goes.
     drop((files, server));
+    drop(mount);
     Some(answered)
 }
 

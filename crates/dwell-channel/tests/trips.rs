@@ -72,7 +72,7 @@ fn a_name_that_is_missing_is_asked_for_once_until_somebody_makes_it() {
 }
 
 #[test]
-fn of_a_hidden_directory_names_and_attributes_are_remembered_for_long() {
+fn names_and_attributes_of_a_hidden_directory_are_remembered_for_long() {
     let Some(scene) = hidden() else { return };
     let (file, missing) = (scene.path("file"), scene.path("missing"));
     fs::write(&file, "data").unwrap();

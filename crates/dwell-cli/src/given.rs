@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_or_written_is_named() {
+    fn a_path_that_cannot_be_read_or_written_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("file");
         std::fs::write(&file, "text").unwrap();

@@ -330,3 +330,42 @@ impl Collector for Processes {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A name without what its samples add to it.
+    fn of_family(name: &str) -> &str {
+        let ends = ["_bucket", "_sum", "_count"];
+        ends.iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+    }
+
+    fn named_in(text: &str) -> Vec<&str> {
+        let is_name = |c: char| c == '_' || c.is_ascii_lowercase();
+        let words = text.split(|c: char| !is_name(c)).filter(|word| word.starts_with("dwell_"));
+        words.map(of_family).collect()
+    }
+
+    #[test]
+    fn the_book_names_every_metric_and_the_dashboard_no_other() {
+        let wait = WaitSum { labels: Default::default(), count: 1, parts: Parts::default() };
+        let text = text(vec![], vec![wait]).unwrap();
+        let families = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+        let families: Vec<String> = families
+            .map(|family| match family.split_once(' ').unwrap() {
+                (name, "counter") => format!("{name}_total"),
+                (name, _) => name.to_owned(),
+            })
+            .collect();
+        assert!(families.len() > 15, "{families:?}");
+        let page = include_str!("../../../docs/reference/metrics.md");
+        let dashboard = include_str!("../../../docs/how-to/dwell-dashboard.json");
+        for family in &families {
+            assert!(page.contains(&format!("`{family}`")), "metrics.md lacks {family}");
+        }
+        for name in [named_in(page), named_in(dashboard)].concat() {
+            assert!(families.iter().any(|family| family == name), "there is no metric {name}");
+        }
+    }
+}

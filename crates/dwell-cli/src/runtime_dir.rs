@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_could_have_planted_is_refused() {
+    fn a_directory_that_others_could_have_planted_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let uid = effective_uid();
         let of = |name: &str| dir.path().join(name);

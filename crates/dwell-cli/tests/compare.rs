@@ -71,7 +71,7 @@ fn setup_and_check_are_shell_commands() {
 }
 
 #[test]
-fn what_is_wrong_is_said_in_one_line_before_anything_runs() {
+fn a_wrong_command_line_is_said_in_one_line_before_anything_runs() {
     let directory = tempfile::tempdir().unwrap();
     for (args, says) in [
         (&["--", "no-such-program"][..], "no-such-program: there is no such program"),

@@ -75,7 +75,7 @@ fn without_the_default_policy_nothing_is_claimed() {
 }
 
 #[test]
-fn what_would_measure_something_else_than_it_says_is_refused_in_one_line() {
+fn a_command_that_would_measure_something_else_is_refused_in_one_line() {
     let dir = tempfile::tempdir().unwrap();
     for (args, says) in [
         (&["--policies", "block,block"][..], "--policies: block is named twice"),

@@ -184,7 +184,7 @@ fn a_value_that_is_none_is_status_2() {
 }
 
 #[test]
-fn what_is_wrong_with_several_words_together_is_status_2() {
+fn several_words_that_are_wrong_together_are_status_2() {
     let place = Place::new();
     for (line, says) in [
         ("run --policy guess true", "no such policy"),

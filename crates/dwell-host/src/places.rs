@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_empty_or_relative_does_not_count() {
+    fn an_empty_or_relative_variable_does_not_count() {
         let set = [("DWELL_PROFILES", ""), ("XDG_STATE_HOME", "state"), ("HOME", "/h")];
         let dir = "/h/.local/state/dwell/profiles".into();
         assert_eq!(kept(false, &set), Some((dir, Some(OF_ROOT.into()))));

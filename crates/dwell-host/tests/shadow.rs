@@ -32,7 +32,7 @@ fn read(file: &File, requests: usize) {
 }
 
 #[test]
-fn what_would_be_spun_for_is_counted_so_and_blocks() {
+fn a_request_that_would_be_spun_for_is_counted_so_and_blocks() {
     let file = emulated(&options(Spin));
     read(&file, 100);
     let stats = file.stats();
@@ -74,7 +74,8 @@ fn smartcon_would_spin_where_there_is_a_budget_and_none_of_it_is_used_for_that()
     let dir = tempfile::tempdir().unwrap();
     let page = dir.path().join("page");
     let (host_page, threshold) = (Some(page.clone()), Some(1.0));
-    let config = Config { window_ms: 50, threshold, host_page, ..Config::default() };
+    let config =
+        Config { window: Duration::from_millis(50), threshold, host_page, ..Config::default() };
     let monitor = Arc::new(SystemMonitor::start(config).unwrap());
     let file = emulated(&options(SmartCon::default()).monitor(monitor.clone()));
     let began = Instant::now();

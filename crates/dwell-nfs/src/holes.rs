@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_out_is_zero_and_as_much_as_can_be() {
+    fn holes_are_zero_and_as_large_as_can_be() {
         let mut data = vec![0; 10 * BLOCK_BYTES + 5];
         let found = |data: &[u8]| runs(data).collect::<Vec<_>>();
         assert_eq!(found(&data), []);

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_lies_over_what_is_read() {
+    fn uncommitted_writes_lie_over_reads() {
         let mut kept = Uncommitted::default();
         assert!(kept.end() == 0 && kept.over(0..9, &Payload::new(vec![7; 9])).is_none());
         kept.took(2, Payload::new(vec![1; 4]), Some([0; 8]));

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_gives_one_clear_line() {
+    fn a_text_that_is_no_address_gives_one_clear_line() {
         for (text, part) in [
             ("http://host/x", "not an NFS address"),
             ("nfs:/host", "not an NFS address"),

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_is_read() {
+    fn written_values_are_read() {
         let mut out = Vec::new();
         let mut writer = Writer::new(&mut out);
         writer.u32(7);

@@ -136,7 +136,7 @@ fn the_second_of_two_commits_waits_for_the_data_too() {
 }
 
 #[test]
-fn what_is_sent_again_never_overwrites_what_was_written_later() {
+fn data_sent_again_never_overwrites_later_writes() {
     let (old, new) = (common::noise(4 * CHUNK), vec![7; 4 * CHUNK]);
     // The later data is written before the commit, or when the commit has come so far.
     for steps in 0..12 {

@@ -102,7 +102,7 @@ fn lengths_and_counts_that_lie_are_refused() {
 }
 
 #[test]
-fn what_a_server_has_no_room_for_is_told_with_path_and_offset() {
+fn a_write_without_room_on_the_server_is_told_with_path_and_offset() {
     for (status, part) in [
         (69, "x: write at byte 0: over the quota on the server (NFS3ERR_DQUOT 69)"),
         (28, "x: write at byte 0: no space left on the server (NFS3ERR_NOSPC 28)"),

@@ -119,7 +119,7 @@ fn programs_find_files_and_directories_as_on_any_file_system() {
 }
 
 #[test]
-fn what_was_closed_or_synced_is_durable() {
+fn closed_or_synced_data_is_durable() {
     let model = Model::default();
     at(&model, "", |dir| {
         let mut file = File::create(dir.join("x")).unwrap();
@@ -351,7 +351,7 @@ fn hearing() -> (Arc<Mutex<Vec<String>>>, impl FnMut(&dwell_nfs::Error) + Send +
 }
 
 #[test]
-fn what_a_close_cannot_make_durable_is_told_and_kept_for_the_next_time() {
+fn data_that_a_close_cannot_make_durable_is_told_and_kept_for_the_next_time() {
     for is_opened_again in [true, false] {
         let model = Model::default();
         let server = model.serve();
@@ -376,7 +376,7 @@ fn what_a_close_cannot_make_durable_is_told_and_kept_for_the_next_time() {
 }
 
 #[test]
-fn what_is_never_made_durable_is_told_when_the_mount_ends() {
+fn data_never_made_durable_is_told_when_the_mount_ends() {
     let model = Model::default();
     let server = model.serve();
     let (heard, told) = hearing();
@@ -391,7 +391,7 @@ fn what_is_never_made_durable_is_told_when_the_mount_ends() {
 }
 
 #[test]
-fn what_a_mount_keeps_of_all_files_is_bounded() {
+fn the_memory_of_a_mount_for_all_files_is_bounded() {
     let model = Model::default();
     at(&model, "&memory=65536", |dir| {
         let kept = || -> usize {

@@ -130,7 +130,7 @@ fn a_rename_that_succeeded_before_the_answer_was_lost_succeeds() {
 }
 
 #[test]
-fn what_was_made_before_the_answer_was_lost_is_made() {
+fn a_file_made_before_the_answer_was_lost_is_made() {
     let keep = SetAttributes { mode: Some(0o750), ..SetAttributes::default() };
     let nothing = |_: &Model| ();
     let make = async |client: &Rc<Client>, url: &Url| {

@@ -181,7 +181,7 @@ fn every_procedure_does_what_it_says() {
 }
 
 #[test]
-fn what_a_restarted_server_forgot_is_sent_again() {
+fn data_that_a_restarted_server_forgot_is_sent_again() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let export = dir.path().display().to_string();
     on_server(&[Export::directory(dir.path())], false, |server| {

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_said_last_of_a_page_counts() {
+    fn the_last_advice_for_a_page_counts() {
         let mut said = Said::default();
         said.note(Advice::Sequential, 0..100);
         said.note(Advice::Random, 40..60);

@@ -11,12 +11,12 @@ use dwell::Result;
 use crate::memory::Area;
 use crate::peers::{MARK_AT, Peers};
 
-/// Threads that a board has seats for.
-const SEATS: usize = 128;
+/// Threads that a board has slots for.
+const SLOTS: usize = 128;
 
-/// One thread: 0 where the seat is free.
+/// One thread: 0 where the slot is free.
 #[repr(C)]
-struct Seat {
+struct Slot {
     /// The number of its process.
     owner: AtomicU32,
     /// Nice value + 21, and whether it wants the CPU.
@@ -78,60 +78,60 @@ impl Board {
         self.peers.as_ref().is_none_or(|peers| peers.is_alive(owner))
     }
 
-    fn seats(&self) -> &[Seat] {
+    fn slots(&self) -> &[Slot] {
         if self.area.pages() == 0 {
             return &[];
         }
-        // SAFETY: a mapped page that lives as long as the board, of which every value is a seat's;
+        // SAFETY: a mapped page that lives as long as the board, of which every value is a slot's;
         // it is only accessed by atomic words.
-        unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
+        unsafe { std::slice::from_raw_parts(self.area.start() as *const Slot, SLOTS) }
     }
 
-    /// How many seats were ever taken, from the first: a fault looks at no others.
+    /// How many slots were ever taken, from the first: a fault looks at no others.
     fn taken(&self) -> Option<&AtomicU32> {
-        const { assert!((SEATS + 1) * size_of::<Seat>() <= MARK_AT) };
-        let end = self.seats().as_ptr_range().end;
-        // SAFETY: the page goes on behind the seats, and is only accessed by atomic words.
+        const { assert!((SLOTS + 1) * size_of::<Slot>() <= MARK_AT) };
+        let end = self.slots().as_ptr_range().end;
+        // SAFETY: the page goes on behind the slots, and is only accessed by atomic words.
         (self.area.pages() > 0).then(|| unsafe { &(*end).owner })
     }
 
-    /// Takes a seat for a thread of this process; without one it is not compared with others.
+    /// Takes a slot for a thread of this process; without one it is not compared with others.
     pub(crate) fn sit(&self, nice: i8) -> Option<usize> {
         let own = self.number();
-        let at = self.seats().iter().position(|seat| {
-            let owner = seat.owner.load(Ordering::Relaxed);
+        let at = self.slots().iter().position(|slot| {
+            let owner = slot.owner.load(Ordering::Relaxed);
             (owner == 0 || !self.is_alive(owner))
-                && seat
+                && slot
                     .owner
                     .compare_exchange(owner, own, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         })?;
         self.taken()?.fetch_max(at as u32 + 1, Ordering::AcqRel);
-        self.seats()[at].says.store(says(nice, true), Ordering::Release);
+        self.slots()[at].says.store(says(nice, true), Ordering::Release);
         Some(at)
     }
 
     pub(crate) fn leave(&self, at: usize) {
-        let seat = &self.seats()[at];
-        seat.says.store(0, Ordering::Release);
-        seat.owner.store(0, Ordering::Release);
+        let slot = &self.slots()[at];
+        slot.says.store(0, Ordering::Release);
+        slot.owner.store(0, Ordering::Release);
     }
 
-    /// Says whether the thread in a seat wants the CPU.
+    /// Says whether the thread in a slot wants the CPU.
     pub(crate) fn wants_cpu(&self, at: usize, nice: i8, wants: bool) {
-        self.seats()[at].says.store(says(nice, wants), Ordering::Release);
+        self.slots()[at].says.store(says(nice, wants), Ordering::Release);
     }
 
-    /// The nice value of the thread that could have the CPU of the thread in seat `at` next: of all
+    /// The nice value of the thread that could have the CPU of the thread in slot `at` next: of all
     /// others that want one, those of highest priority have the other CPUs, and the next in order
     /// waits. `None` where everyone has one.
     pub(crate) fn next(&self, at: Option<usize>) -> Option<i8> {
         let mut of_nice = [0u16; NICES + 1];
         let mut others = 0;
         let taken = self.taken().map_or(0, |taken| taken.load(Ordering::Acquire) as usize);
-        for (seat, its) in self.seats().iter().take(taken).enumerate() {
+        for (slot, its) in self.slots().iter().take(taken).enumerate() {
             let says = its.says.load(Ordering::Relaxed);
-            if says & WANTS_CPU != 0 && Some(seat) != at {
+            if says & WANTS_CPU != 0 && Some(slot) != at {
                 of_nice[((says & 0xff) as usize).min(NICES)] += 1;
                 others += 1;
             }
@@ -147,19 +147,19 @@ impl Board {
         Some(level as i8 - 21)
     }
 
-    /// Frees the seats of processes that have ended without saying so.
+    /// Frees the slots of processes that have ended without saying so.
     pub(crate) fn sweep(&self) {
         let own = self.number();
         self.free(|owner| owner != own && !self.is_alive(owner));
     }
 
-    /// Frees the seats of some owners.
+    /// Frees the slots of some owners.
     fn free(&self, which: impl Fn(u32) -> bool) {
-        for seat in self.seats() {
-            let owner = seat.owner.load(Ordering::Relaxed);
+        for slot in self.slots() {
+            let owner = slot.owner.load(Ordering::Relaxed);
             if owner != 0 && which(owner) {
-                seat.says.store(0, Ordering::Relaxed);
-                let _ = seat.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
+                slot.says.store(0, Ordering::Relaxed);
+                let _ = slot.owner.compare_exchange(owner, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
     }
@@ -218,21 +218,21 @@ mod tests {
     }
 
     #[test]
-    fn processes_see_each_other_and_the_seats_of_the_dead_are_swept() {
+    fn processes_see_each_other_and_the_slots_of_the_dead_are_swept() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("board");
         let (one, other) = (Board::shared(&path).unwrap(), Board::shared(&path).unwrap());
         one.sit(3).unwrap();
-        assert!(other.seats()[0].says.load(Ordering::Relaxed) & WANTS_CPU != 0);
+        assert!(other.slots()[0].says.load(Ordering::Relaxed) & WANTS_CPU != 0);
         let ended = Board::shared(&path).unwrap();
         let number = ended.number();
         assert_eq!(ended.sit(0), Some(1));
         other.sweep();
-        assert_eq!(one.seats()[1].owner.load(Ordering::Relaxed), number);
-        // As where its process is killed: nobody frees its seat.
+        assert_eq!(one.slots()[1].owner.load(Ordering::Relaxed), number);
+        // As where its process is killed: nobody frees its slot.
         drop(ended);
         other.sweep();
-        assert_eq!(one.seats()[1].owner.load(Ordering::Relaxed), 0);
-        assert_eq!(one.seats()[0].owner.load(Ordering::Relaxed), one.number());
+        assert_eq!(one.slots()[1].owner.load(Ordering::Relaxed), 0);
+        assert_eq!(one.slots()[0].owner.load(Ordering::Relaxed), one.number());
     }
 }

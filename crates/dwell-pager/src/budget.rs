@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Memory that many regions share, of one process or of several.
 //!
-//! Each region has a seat in a page that all processes of the budget map. It says there how much it
-//! could use, how much it holds, and whether it faults. One process, that of the first seat,
+//! Each region has a slot in a page that all processes of the budget map. It says there how much it
+//! could use, how much it holds, and whether it faults. One process, that of the first slot,
 //! decides what each is granted; a thread of each process sees to it that its regions keep to that.
 #![allow(unsafe_code)]
 
@@ -22,16 +22,16 @@ use crate::shared::Shared;
 use crate::shares::{Claim, LEAST_PAGES, grants, shares, some_of, under_pressure};
 use crate::signal;
 
-/// Regions that a budget has seats for.
-const SEATS: usize = 160;
+/// Regions that a budget has slots for.
+const SLOTS: usize = 160;
 /// How often a process sees to its regions.
 const ROUND: Duration = Duration::from_millis(100);
 /// How often the kernel is asked how much processes wait for memory.
 const PRESSURE: Duration = Duration::from_secs(1);
 
-/// One region; all zeros where the seat is free.
+/// One region; all zeros where the slot is free.
 #[repr(C)]
-struct Seat {
+struct Slot {
     /// The number of its process.
     owner: AtomicU32,
     /// Pages that it can use, holds, and may have.
@@ -72,7 +72,7 @@ struct Own {
 
 struct Member {
     region: Weak<Shared>,
-    seat: usize,
+    slot: usize,
     /// Faults that had waited when it was last looked at.
     waited: u64,
 }
@@ -103,10 +103,10 @@ impl Budget {
         let path = path.as_ref();
         let (area, peers) = Peers::open(path, "budget", *b"DwBudget")?;
         let budget = Budget::over(area, Some(peers), bytes, path)?;
-        for seat in budget.seats() {
+        for slot in budget.slots() {
             // The process that had this number before has ended.
             let (own, free) = (budget.number(), 0);
-            let _ = seat.owner.compare_exchange(own, free, Ordering::AcqRel, Ordering::Relaxed);
+            let _ = slot.owner.compare_exchange(own, free, Ordering::AcqRel, Ordering::Relaxed);
         }
         Ok(budget)
     }
@@ -142,17 +142,17 @@ impl Budget {
         self.peers.as_ref().is_none_or(|peers| peers.is_alive(owner))
     }
 
-    fn seats(&self) -> &[Seat] {
-        const { assert!(SEATS * size_of::<Seat>() + size_of::<AtomicU32>() <= MARK_AT) };
-        // SAFETY: a mapped page that lives as long as the budget, of which every value is a seat's;
+    fn slots(&self) -> &[Slot] {
+        const { assert!(SLOTS * size_of::<Slot>() + size_of::<AtomicU32>() <= MARK_AT) };
+        // SAFETY: a mapped page that lives as long as the budget, of which every value is a slot's;
         // it is only accessed by atomic words.
-        unsafe { std::slice::from_raw_parts(self.area.start() as *const Seat, SEATS) }
+        unsafe { std::slice::from_raw_parts(self.area.start() as *const Slot, SLOTS) }
     }
 
     /// Pages for all; 0 where nothing was decided yet.
     fn now(&self) -> &AtomicU32 {
-        let end = self.area.start() + SEATS * size_of::<Seat>();
-        // SAFETY: the page goes on behind the seats, and is only accessed by atomic words.
+        let end = self.area.start() + SLOTS * size_of::<Slot>();
+        // SAFETY: the page goes on behind the slots, and is only accessed by atomic words.
         unsafe { &*(end as *const AtomicU32) }
     }
 
@@ -167,7 +167,7 @@ impl Budget {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives a region a seat, and at once what memory is free.
+    /// Gives a region a slot, and at once what memory is free.
     pub(crate) fn join(self: &Arc<Budget>, region: &Arc<Shared>, nice: i8) -> Result<()> {
         let refuse = |what: &str| Err(Error::invalid(region.path(), what));
         if !self.mark.same_process() {
@@ -178,21 +178,21 @@ impl Budget {
         let _quiet = Quiet::new();
         let mut own = self.own();
         let number = self.number();
-        let seat = self.seats().iter().position(|seat| {
-            let before = seat.owner.load(Ordering::Relaxed);
+        let slot = self.slots().iter().position(|slot| {
+            let before = slot.owner.load(Ordering::Relaxed);
             (before == 0 || !self.is_alive(before))
-                && seat
+                && slot
                     .owner
                     .compare_exchange(before, number, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
         });
-        let Some(at) = seat else { return refuse("too many regions share the budget") };
-        let seat = &self.seats()[at];
-        seat.held.store(0, Ordering::Relaxed);
-        seat.granted.store(0, Ordering::Relaxed);
-        seat.says.store((i32::from(nice.clamp(-20, 19)) + 20) as u32 | ACTIVE, Ordering::Relaxed);
-        seat.pages.store(region.pages.count(), Ordering::Release);
-        own.regions.push(Member { region: Arc::downgrade(region), seat: at, waited: 0 });
+        let Some(at) = slot else { return refuse("too many regions share the budget") };
+        let slot = &self.slots()[at];
+        slot.held.store(0, Ordering::Relaxed);
+        slot.granted.store(0, Ordering::Relaxed);
+        slot.says.store((i32::from(nice.clamp(-20, 19)) + 20) as u32 | ACTIVE, Ordering::Relaxed);
+        slot.pages.store(region.pages.count(), Ordering::Release);
+        own.regions.push(Member { region: Arc::downgrade(region), slot: at, waited: 0 });
         self.round(&mut own);
         if !own.runs {
             self.start(&mut own).map_err(|error| {
@@ -202,7 +202,7 @@ impl Budget {
         Ok(())
     }
 
-    /// Takes a region's seat back.
+    /// Takes a region's slot back.
     pub(crate) fn leave(&self, region: &Shared) {
         if !self.mark.same_process() {
             return;
@@ -213,12 +213,12 @@ impl Budget {
         self.wake.notify_all();
     }
 
-    /// Frees the seats of regions that are gone, and of those that this says of.
+    /// Frees the slots of regions that are gone, and of those that this says of.
     fn forget(&self, own: &mut Own, which: impl Fn(*const Shared) -> bool) {
         own.regions.retain(|member| {
             let stays = member.region.strong_count() > 0 && !which(member.region.as_ptr());
             if !stays {
-                self.seats()[member.seat].owner.store(0, Ordering::Release);
+                self.slots()[member.slot].owner.store(0, Ordering::Release);
             }
             stays
         });
@@ -248,40 +248,40 @@ impl Budget {
     fn look(&self, own: &mut Own) {
         self.forget(own, |_| false);
         for member in &mut own.regions {
-            let seat = &self.seats()[member.seat];
+            let slot = &self.slots()[member.slot];
             let Some(region) = member.region.upgrade() else { continue };
             let waited = region.counters.reads_awaited.load(Ordering::Relaxed)
                 + region.counters.rescued.load(Ordering::Relaxed);
-            let nice = seat.says.load(Ordering::Relaxed) & !ACTIVE;
+            let nice = slot.says.load(Ordering::Relaxed) & !ACTIVE;
             let active = if waited > member.waited { ACTIVE } else { 0 };
             member.waited = waited;
-            seat.says.store(nice | active, Ordering::Relaxed);
-            seat.held.store(region.held(), Ordering::Relaxed);
+            slot.says.store(nice | active, Ordering::Relaxed);
+            slot.held.store(region.held(), Ordering::Relaxed);
         }
     }
 
-    /// Looks after the regions of this process, and after all where its seat is the first.
+    /// Looks after the regions of this process, and after all where its slot is the first.
     fn round(&self, own: &mut Own) {
         let number = self.number();
-        let live = |seat: &Seat| match seat.owner.load(Ordering::Acquire) {
+        let live = |slot: &Slot| match slot.owner.load(Ordering::Acquire) {
             0 => false,
             owner => owner == number || self.is_alive(owner),
         };
-        let taken: Vec<&Seat> = self.seats().iter().filter(|seat| live(seat)).collect();
-        let first = taken.first().map(|seat| seat.owner.load(Ordering::Relaxed));
+        let taken: Vec<&Slot> = self.slots().iter().filter(|slot| live(slot)).collect();
+        let first = taken.first().map(|slot| slot.owner.load(Ordering::Relaxed));
         if first == Some(number) {
             self.decide(own, &taken);
         }
         for member in &own.regions {
             if let Some(region) = member.region.upgrade() {
-                let seat = &self.seats()[member.seat];
-                region.keep_to(seat.granted.load(Ordering::Acquire).max(LEAST_PAGES));
-                seat.held.store(region.held(), Ordering::Release);
+                let slot = &self.slots()[member.slot];
+                region.keep_to(slot.granted.load(Ordering::Acquire).max(LEAST_PAGES));
+                slot.held.store(region.held(), Ordering::Release);
             }
         }
     }
 
-    fn decide(&self, own: &mut Own, taken: &[&Seat]) {
+    fn decide(&self, own: &mut Own, taken: &[&Slot]) {
         if own.pressure_at.is_none_or(|at| at.elapsed() >= PRESSURE) {
             own.pressure_at = Some(Instant::now());
             if let Some(pressure) = group::pressure().as_deref().and_then(some_of) {
@@ -289,10 +289,10 @@ impl Budget {
                     .store(under_pressure(self.total(), self.asked, pressure), Ordering::Relaxed);
             }
         }
-        let claim = |seat: &&Seat| {
-            let says = seat.says.load(Ordering::Relaxed);
+        let claim = |slot: &&Slot| {
+            let says = slot.says.load(Ordering::Relaxed);
             Claim {
-                pages: seat.pages.load(Ordering::Relaxed),
+                pages: slot.pages.load(Ordering::Relaxed),
                 nice: ((says & 0xff) as i32 - 20) as i8,
                 active: says & ACTIVE != 0,
             }
@@ -300,11 +300,11 @@ impl Budget {
         let claims: Vec<Claim> = taken.iter().map(claim).collect();
         let has: Vec<(u32, u32)> = taken
             .iter()
-            .map(|seat| (seat.granted.load(Ordering::Relaxed), seat.held.load(Ordering::Acquire)))
+            .map(|slot| (slot.granted.load(Ordering::Relaxed), slot.held.load(Ordering::Acquire)))
             .collect();
         let grants = grants(self.total(), &shares(self.total(), &claims), &has);
-        for (seat, grant) in taken.iter().zip(grants) {
-            seat.granted.store(grant, Ordering::Release);
+        for (slot, grant) in taken.iter().zip(grants) {
+            slot.granted.store(grant, Ordering::Release);
         }
     }
 }

@@ -230,14 +230,14 @@ impl ThreadQueue {
         }
         let now = clock::now();
         let machine = WaitMachine::new(decision, now, now);
-        let (seat, nice) = (self.seat, self.nice);
+        let (slot, nice) = (self.slot, self.nice);
         let mut waiting = Waiting { sh, thread_queue: self, plan, outcome: Ok(()) };
         let outcome = drive(machine, &mut waiting);
         let landed = waiting.outcome;
         account(sh, &outcome);
         self.waited += outcome.spun_ns + outcome.slept_ns + outcome.parked_ns;
-        if let (Some(seat), true) = (seat, outcome.parks > 0) {
-            sh.board.wants_cpu(seat, nice, true);
+        if let (Some(slot), true) = (slot, outcome.parks > 0) {
+            sh.board.wants_cpu(slot, nice, true);
         }
         landed
     }
@@ -366,8 +366,8 @@ impl Driver for Waiting<'_> {
 impl Waiting<'_> {
     /// Says that this thread has no use for the CPU meanwhile.
     fn idle(&self) {
-        if let Some(seat) = self.thread_queue.seat {
-            self.sh.board.wants_cpu(seat, self.thread_queue.nice, false);
+        if let Some(slot) = self.thread_queue.slot {
+            self.sh.board.wants_cpu(slot, self.thread_queue.nice, false);
         }
     }
 }

@@ -254,7 +254,7 @@ pub(crate) fn register(shared: &Arc<Shared>) -> Result<u16> {
     let number = shared.thread_queues.enter(thread, |number| {
         let mut thread_queue =
             ThreadQueue::new(number, Some(queue.into_inner()), shared.depth, nice, shared.writes);
-        thread_queue.seat = shared.board.sit(nice);
+        thread_queue.slot = shared.board.sit(nice);
         thread_queue.stack = Some(stack);
         Ok::<_, Error>(thread_queue)
     })?;

@@ -43,8 +43,8 @@ impl Registered {
         let _quiet = Quiet::new();
         signal::with_thread_queue(shared, *number, |thread_queue| {
             thread_queue.nice = nice.clamp(-20, 19);
-            if let Some(seat) = thread_queue.seat {
-                shared.board.wants_cpu(seat, thread_queue.nice, true);
+            if let Some(slot) = thread_queue.slot {
+                shared.board.wants_cpu(slot, thread_queue.nice, true);
             }
         });
     }
@@ -58,8 +58,8 @@ impl Registered {
         };
         let _quiet = Quiet::new();
         signal::with_thread_queue(shared, *number, |thread_queue| {
-            if let Some(seat) = thread_queue.seat {
-                shared.board.wants_cpu(seat, thread_queue.nice, !idle);
+            if let Some(slot) = thread_queue.slot {
+                shared.board.wants_cpu(slot, thread_queue.nice, !idle);
             }
         });
     }
@@ -74,8 +74,8 @@ impl Drop for Registered {
             std::mem::forget((thread_queue, shared));
             return;
         }
-        if let Some(seat) = thread_queue.seat.take() {
-            shared.board.leave(seat);
+        if let Some(slot) = thread_queue.slot.take() {
+            shared.board.leave(slot);
         }
         thread_queue.mask = quiet.mask();
         const PATIENCE_NS: u64 = 5_000_000_000;

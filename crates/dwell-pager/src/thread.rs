@@ -327,8 +327,14 @@ impl Serving {
             return false;
         }
         self.sh.pages.mark(page, POISONED, 0);
-        add(&self.sh.counters.read_errors, 1);
-        self.sh.uffd.poison(self.sh.area.at(page as usize), PAGE_BYTES)
+        let is_poisoned = self.sh.uffd.poison(self.sh.area.at(page as usize), PAGE_BYTES);
+        match is_poisoned {
+            true => add(&self.sh.counters.read_errors, 1),
+            // It is tried again, and may be written to then: with the mark, a cure would throw
+            // that away.
+            false => self.sh.pages.mark(page, 0, POISONED),
+        }
+        is_poisoned
     }
 }
 
@@ -410,6 +416,9 @@ impl Shared {
     pub fn cure(&self, page: u32) {
         if self.pages.get(page) & POISONED != 0 {
             let _books = self.lock();
+            if self.pages.get(page) & POISONED == 0 {
+                return;
+            }
             self.pages.mark(page, 0, POISONED);
             let _ = self.area.advise_range(page as usize, 1, libc::MADV_DONTNEED);
         }

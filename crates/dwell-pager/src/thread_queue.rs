@@ -66,7 +66,7 @@ pub(crate) struct ThreadQueue {
     estimator: Estimator,
     sequence: u64,
     pub nice: i8,
-    pub seat: Option<usize>,
+    pub slot: Option<usize>,
     /// Signals that the program keeps out of the thread that has the thread queue.
     pub mask: Mask,
     /// Where faults are handled that come as a signal.
@@ -130,7 +130,7 @@ impl ThreadQueue {
             estimator: Estimator::new(),
             sequence: 0,
             nice,
-            seat: None,
+            slot: None,
             mask: Mask::ALL,
             stack: None,
             // Unlike an aligned buffer, it takes no memory before its first use.

@@ -61,7 +61,7 @@ fn a_region_alone_has_all_of_a_budget_and_two_share_it() {
 }
 
 #[test]
-fn what_was_written_survives_when_a_budget_is_taken_away() {
+fn writes_survive_when_a_budget_is_taken_away() {
     let (dir, path) = file(BYTES);
     let second = dir.path().join("second");
     std::fs::copy(&path, &second).unwrap();

@@ -146,7 +146,7 @@ fn written_right(region: &Region, threads: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_written_to_a_shared_region_is_read_back_and_reaches_the_file() {
+fn writes_to_a_shared_region_are_read_back_and_reach_the_file() {
     for faults in BOTH {
         for (budget, threads) in [(16, 1), (40, 3), (400, 2)] {
             let (_dir, path) = file(BYTES);
@@ -177,7 +177,7 @@ fn a_shared_region_over_an_emulated_device_writes_through_its_queue() {
 }
 
 #[test]
-fn what_is_written_to_a_private_region_never_reaches_the_file() {
+fn writes_to_a_private_region_never_reach_the_file() {
     for faults in BOTH {
         for spills in [true, false] {
             let (dir, path) = file(BYTES);

@@ -337,10 +337,12 @@ fn a_thread_that_waits_for_a_page_of_a_dropped_region_is_ended_though_another_pa
         let options = pages(16).ahead(Ahead::Nothing).faults(faults);
         let Some(region) = region(device, &options) else { return };
         std::mem::forget(region.pin(0..1).unwrap());
-        let at = region.as_ptr() as usize + 50 * PAGE_BYTES;
+        let at = region.as_ptr() as usize;
         thread::spawn(move || {
-            // SAFETY: raises a signal once the region is gone, which is what is tested.
-            unsafe { (at as *const u8).read_volatile() }
+            for page in (50..128).cycle() {
+                // SAFETY: raises a signal once the region is gone, which is what is tested.
+                unsafe { ((at + page * PAGE_BYTES) as *const u8).read_volatile() };
+            }
         });
         thread::sleep(Duration::from_millis(100));
         drop(region);

@@ -71,7 +71,7 @@ fn a_part_of_a_file_is_a_slice_of_any_plain_type() {
 }
 
 #[test]
-fn what_is_written_reaches_the_file_or_stays_a_copy() {
+fn writes_reach_the_file_or_stay_a_copy() {
     for backing in [Backing::Region, Backing::Kernel] {
         let (_dir, path) = file(BYTES);
         if !has_regions(&path) {

@@ -159,7 +159,7 @@ fn written_pages_that_the_kernel_has_swapped_out_are_synced() {
 }
 
 #[test]
-fn what_a_device_writes_to_pinned_pages_between_two_syncs_is_written_back() {
+fn pinned_pages_that_a_device_writes_between_two_syncs_are_written_back() {
     let (dir, path) = file(BYTES);
     let ring = match io_uring::IoUring::new(2) {
         Ok(ring) => ring,
@@ -297,7 +297,7 @@ fn a_spill_file_that_takes_half_a_page_has_none_of_it() {
 }
 
 #[test]
-fn what_was_written_to_a_private_page_is_gone_however_soon_it_is_dropped_after_its_fault() {
+fn writes_to_a_private_page_are_gone_however_soon_it_is_dropped_after_its_fault() {
     for faults in BOTH {
         let (dir, path) = file(BYTES);
         let access = Access::Private { spill: Some(dir.path().into()) };

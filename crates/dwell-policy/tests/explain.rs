@@ -101,7 +101,7 @@ proptest! {
     }
 
     #[test]
-    fn what_a_check_looked_at_bears_its_verdict_out(profile in profile(), wait in wait()) {
+    fn a_check_bears_its_verdict_out(profile in profile(), wait in wait()) {
         let wait = Wait { profile: profile.as_ref(), ..wait };
         for check in checks(&SmartCon { queue_limit: Some(1), ..SmartCon::default() }, &wait) {
             let above = match check.looked {

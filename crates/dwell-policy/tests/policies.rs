@@ -332,7 +332,7 @@ proptest! {
     }
 
     #[test]
-    fn what_blocks_blocks_for_more_size_backlog_and_load(
+    fn a_request_that_blocks_blocks_for_more_size_backlog_and_load(
         wait in any_wait(),
         profile in any_profile(),
         policy in any_smartcon(),
@@ -390,7 +390,7 @@ proptest! {
     }
 
     #[test]
-    fn what_always_inline_promises_choose_decides(wait in any_wait(), profile in proptest::option::of(any_profile())) {
+    fn choose_decides_what_always_inline_promises(wait in any_wait(), profile in proptest::option::of(any_profile())) {
         let wait = Wait { profile: profile.as_ref(), call: Call::Blocking, routes: wait.routes | Routes::INLINE, ..wait };
         for name in NAMES {
             let policy = by_name(name).unwrap();
@@ -402,7 +402,7 @@ proptest! {
     }
 
     #[test]
-    fn what_leaves_promises_choose_decides_whatever_came_before(wait in any_wait(), other in any_wait(), profile in proptest::option::of(any_profile())) {
+    fn choose_decides_what_leaves_promises_whatever_came_before(wait in any_wait(), other in any_wait(), profile in proptest::option::of(any_profile())) {
         let wait = Wait { profile: profile.as_ref(), call: Call::Blocking, ..wait };
         let later = Wait { estimate: other.estimate, sequence: other.sequence, nice: other.nice, next_nice: other.next_nice, ..wait.clone() };
         for name in NAMES {

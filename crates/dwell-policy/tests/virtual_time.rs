@@ -215,7 +215,7 @@ fn a_time_limit_ends_the_wait_in_every_mode() {
 }
 
 #[test]
-fn what_the_last_park_found_is_not_lost_at_the_time_limit() {
+fn a_completion_that_the_last_park_found_is_not_lost_at_the_time_limit() {
     // The completion comes after the look before the park, and the limit passes while waking up.
     let mut world = World::new(5_000);
     let machine = WaitMachine::new(&decision(Mode::Block), 0, 0).until(6_000);

@@ -67,8 +67,10 @@ pub const MOST_DEVICES: usize = 1 << DEVICE_BITS;
 /// How often descriptors came into other hands so far. Those opened from here on may be private.
 #[inline]
 pub fn age() -> u32 {
+    // First: whoever takes the flag away after this makes this age an old one, too.
+    let age = AGE.load(Ordering::SeqCst);
     SOME_PRIVATE.store(true, Ordering::SeqCst);
-    AGE.load(Ordering::SeqCst)
+    age
 }
 
 impl Word {

@@ -43,7 +43,7 @@ fn without_an_order_or_with_a_damaged_one_it_does_nothing() {
 }
 
 #[test]
-fn what_is_excluded_passes() {
+fn an_excluded_file_passes() {
     let (fast, sequence) = match (Fast::new(), program("sequence.c")) {
         (Ok(fast), Ok(sequence)) => (fast, sequence),
         (Err(why), _) | (_, Err(why)) => return skip(why),

@@ -139,7 +139,7 @@ fn a_program_that_begins_while_dwell_is_off_gets_no_second_thread() {
 }
 
 #[test]
-fn what_is_held_back_of_a_program_goes_the_kernels_way_and_is_counted() {
+fn a_programs_requests_that_are_held_back_go_the_kernels_way_and_are_counted() {
     let Some((_fast, file, phases)) = scene() else { return };
     let under = Under::policy("spin").saying("steer = \"0% of requests\"");
     let mut running = Running::start(&under, Command::new(phases).arg(&file));

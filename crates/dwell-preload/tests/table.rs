@@ -68,7 +68,7 @@ fn an_owner_that_looks_late_does_not_take_back_what_was_shared() {
 }
 
 #[test]
-fn what_was_opened_before_a_fork_is_shared_however_late_it_is_entered() {
+fn a_file_opened_before_a_fork_is_shared_however_late_it_is_entered() {
     let _alone = alone();
     let fd = 101;
     let age = table::age();
@@ -81,7 +81,7 @@ fn what_was_opened_before_a_fork_is_shared_however_late_it_is_entered() {
 }
 
 #[test]
-fn what_is_closed_meanwhile_is_not_moved_and_its_successor_is() {
+fn a_file_closed_meanwhile_is_not_moved_and_its_successor_is() {
     let _alone = alone();
     let fd = 102;
     let word = opened(fd, OWNER);

@@ -70,8 +70,7 @@ fn fill(file: &dwell::File, buffer: &mut [u8], offset: u64) -> dwell::Result<usi
         match file.read_at(&mut buffer[done..], offset.saturating_add(done as u64)) {
             Ok(0) => break,
             Ok(more) => done += more,
-            Err(error) if done == 0 => return Err(error),
-            Err(_) => break,
+            Err(error) => return Err(error),
         }
     }
     Ok(done)

@@ -77,7 +77,7 @@ mod tests {
     use crate::{Params, survey};
 
     #[test]
-    fn what_is_held_is_executed_as_often_as_asked_and_is_the_program() {
+    fn a_held_program_is_executed_as_often_as_asked_and_is_the_same() {
         let spec = Loop { store_every: 3, ..Loop::new(Order::Draw, 1 << 20, 5_000) };
         let program = spec.named("draw");
         let held = Held::of(&program).unwrap();

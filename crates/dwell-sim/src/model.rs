@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said_with_what_would_be_right() {
+    fn an_impossible_value_is_said_with_what_would_be_right() {
         let told =
             |set: &str| Calibration::parse(SMARTCON, &[set.to_owned()]).unwrap_err().to_string();
         assert!(told("smartcon.l1_mist=1").contains("`smartcon.l1_mist`"));

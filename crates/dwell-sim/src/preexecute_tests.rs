@@ -113,7 +113,7 @@ fn valid(script: Script, of: Regs) -> bool {
 }
 
 #[test]
-fn what_needs_the_awaited_data_is_invalid_and_the_rest_goes_on() {
+fn registers_that_need_the_awaited_data_are_invalid_and_the_rest_goes_on() {
     let script = waits().compute(RCX, RAX).load(RDX, RCX, 0x2000, 8).load(RSI, RBX, 0x3000, 8);
     let mut world = World::new(script, &[]);
     world.run(1_000_000);
@@ -188,7 +188,7 @@ fn a_valid_store_over_an_invalid_one_makes_its_bytes_valid() {
 }
 
 #[test]
-fn what_a_valid_store_left_is_read_without_the_cache() {
+fn data_of_a_valid_store_is_read_without_the_cache() {
     let mut world = World::new(waits().store(RBX, RBX, 0x2000, 8).load(RCX, RBX, 0x2000, 8), &[]);
     // The store asks for its line; nobody waits for it.
     assert_eq!(world.run(1_000_000), 2);

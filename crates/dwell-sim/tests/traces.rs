@@ -94,7 +94,7 @@ fn a_trace_ends_at_its_limit_with_the_block_that_reaches_it() {
 }
 
 #[test]
-fn what_is_no_trace_is_refused_with_its_path() {
+fn a_file_that_is_no_trace_is_refused_with_its_path() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("text");
     std::fs::write(&path, "not a trace").unwrap();

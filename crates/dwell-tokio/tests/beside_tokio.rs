@@ -133,7 +133,7 @@ async fn errors_have_the_number_of_tokios() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_dropped_stream_accepted_is_written() {
+async fn data_that_a_dropped_stream_accepted_is_written() {
     let dir = disk();
     let path = dir.path().join("data");
     let options = dwell::options().write(true).create_new(true);

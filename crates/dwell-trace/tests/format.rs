@@ -302,7 +302,7 @@ fn foreign_files_are_refused_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_a_block_is_refused() {
+fn a_record_that_does_not_fit_a_block_is_refused() {
     let shared = Shared::default();
     let mut writer = Writer::to(Box::new(shared), "memory", &About::default()).unwrap();
     let ways = define(&mut writer);

@@ -181,7 +181,7 @@ fn a_limit_ends_a_program_that_would_run_on() {
 }
 
 #[test]
-fn whoever_records_can_end_it() {
+fn a_recording_can_be_ended_by_its_starter() {
     let dir = tempfile::tempdir().unwrap();
     let Some(plan) = plan(dir.path(), &["/bin/sh", "-c", "while :; do :; done"]) else { return };
     let outcome = record(&plan, &mut |instructions| instructions < 500_000).unwrap();
@@ -244,7 +244,7 @@ fn a_killed_program_leaves_what_it_handed_over() {
 }
 
 #[test]
-fn what_cannot_be_recorded_is_said() {
+fn a_program_that_cannot_be_recorded_is_said() {
     let dir = tempfile::tempdir().unwrap();
     let Some(missing) = plan(dir.path(), &["/no/such/program"]) else { return };
     let told = record(&missing, &mut |_| true).unwrap_err().to_string();

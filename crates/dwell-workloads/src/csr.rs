@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_graph_is_refused_and_wrong_offsets_lead_nowhere() {
+    fn a_file_that_is_no_graph_is_refused_and_wrong_offsets_lead_nowhere() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("graph.csr");
         generate(4, &path).unwrap();

@@ -261,7 +261,7 @@ mod tests {
         }
 
         #[test]
-        fn what_is_written_is_read_again(latencies in proptest::collection::vec(any::<u32>(), 0..50)) {
+        fn a_written_page_is_read_again(latencies in proptest::collection::vec(any::<u32>(), 0..50)) {
             let mut histogram = Histogram::default();
             latencies.iter().for_each(|ns| histogram.note((*ns).into()));
             let text = serde_json::to_string(&histogram).unwrap();

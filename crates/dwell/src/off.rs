@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_switched_it_off_is_named_until_it_is_on_again() {
+    fn the_user_who_switched_it_off_is_named_until_it_is_on_again() {
         let dir = tempfile::tempdir().unwrap();
         let switch = places(dir.path());
         assert!(!switch.is_off() && switch.off().is_none());
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_switches_it_off_does_so_whatever_others_did_before() {
+    fn switching_it_off_works_whatever_others_did_before() {
         let dir = tempfile::tempdir().unwrap();
         let switch = places(dir.path());
         let is_root = effective_uid() == 0;

@@ -227,13 +227,15 @@ mod tests {
 
     /// A monitor whose first window is not over before the test is.
     fn monitor() -> SystemMonitor {
-        let config = Config { window_ms: 1000, ..Config::default() };
+        let config = Config { window: std::time::Duration::from_secs(1), ..Config::default() };
         SystemMonitor::start(config).unwrap()
     }
 
     #[test]
-    fn of_a_device_that_nobody_looks_at_any_more_others_have_nothing_under_way() {
-        let disks = std::fs::read_dir("/sys/dev/block").unwrap();
+    fn a_device_that_nobody_looks_at_any_more_has_no_backlog_of_others() {
+        let Ok(disks) = std::fs::read_dir("/sys/dev/block") else {
+            return println!("SKIP: no /sys/dev/block");
+        };
         let numbers = disks.map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut numbers =
             numbers.filter(|number| DiskQueue::open(Path::new("/sys"), number).is_some());
@@ -247,6 +249,12 @@ mod tests {
             assert_eq!(device.ahead(), three, "the second has to be asked too");
             if ends_early {
                 looks.end();
+                for _ in 0..60_000 {
+                    if device.ahead() == Backlog::default() {
+                        break;
+                    }
+                    std::thread::sleep(std::time::Duration::from_millis(1));
+                }
                 assert_eq!(device.ahead(), Backlog::default(), "its thread is gone");
             }
             drop(looks);
@@ -255,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_has_under_way_beyond_our_own_is_others() {
+    fn the_kernels_count_beyond_our_own_is_others() {
         let device = InFlight::of("c");
         device.ahead();
         let own = device.enter(4096);

@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_process_saves_another_finds_under_the_same_name() {
+    fn one_process_finds_what_another_saved_under_the_same_name() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("learned");
         let open = || Arc::new(Remembered::open(&path, Sharing::SameUser).unwrap());

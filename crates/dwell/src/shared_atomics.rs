@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_forked_child_writes_to_words_that_its_parent_shares_is_its_own() {
+    fn writes_of_a_forked_child_to_words_that_its_parent_shares_are_its_own() {
         use std::sync::atomic::Ordering::Relaxed;
         let file = tempfile::tempfile().unwrap();
         file.set_len(4096).unwrap();

@@ -180,7 +180,12 @@ fn a_probe_that_says_spin_is_believed_though_the_first_request_finds_no_spinner(
         DeviceParameters { profile: Some(Profile::default()), ..DeviceParameters::default() };
     let dir = tempfile::tempdir().unwrap();
     let host_page = Some(dir.path().join("page"));
-    let config = Config { window_ms: 1000, threshold: Some(1.0), host_page, ..Config::default() };
+    let config = Config {
+        window: Duration::from_secs(1),
+        threshold: Some(1.0),
+        host_page,
+        ..Config::default()
+    };
     let monitor = Arc::new(SystemMonitor::start(config).unwrap());
     let options = options(Goal::Balanced).parameters(parameters).monitor(monitor.clone());
     let file = options.open("emu:latency=20us,size=64KiB").unwrap();

@@ -14,7 +14,8 @@ use dwell_policy::Profile;
 
 fn monitor(spin_cap: f32) -> Arc<SystemMonitor> {
     let (threshold, spin_cap) = (Some(1.0), Some(spin_cap));
-    let config = Config { window_ms: 50, threshold, spin_cap, ..Config::default() };
+    let config =
+        Config { window: Duration::from_millis(50), threshold, spin_cap, ..Config::default() };
     Arc::new(SystemMonitor::start(config).unwrap())
 }
 
@@ -64,7 +65,7 @@ fn a_cap_of_nothing_lets_no_policy_spin_nor_adaptive_try_to() {
 }
 
 #[test]
-fn what_the_cap_leaves_is_spun_and_many_in_flight_keep_to_it_too() {
+fn a_cap_leaves_some_spinning_and_many_in_flight_keep_to_it_too() {
     let monitor = monitor(1.0);
     let file = open(&monitor, Arc::new(Spin));
     let began = Instant::now();

@@ -24,7 +24,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read(
+    fn written_values_are_read(
         steps in vec((any::<bool>(), 0u64..20_000, vec(any::<u8>(), 0..5_000)), 1..40),
     ) {
         behaves_like_an_array(&open("emu:mram,size=16KiB"), &steps);
@@ -257,7 +257,7 @@ fn a_file_keeps_the_data_and_is_lengthened_but_never_shortened() {
 }
 
 #[test]
-fn what_cannot_be_opened_says_why() {
+fn an_address_that_cannot_be_opened_says_why() {
     let gone: Spec = "emu:z-nand,file=/nonexistent/file".parse().unwrap();
     let error = Emulated::open(&gone).unwrap_err();
     assert!(error.to_string().contains("/nonexistent/file: opening"), "{error}");

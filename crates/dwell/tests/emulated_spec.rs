@@ -139,7 +139,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn what_is_printed_reads_back(spec in any_spec()) {
+    fn a_printed_spec_reads_back(spec in any_spec()) {
         let printed = spec.to_string();
         prop_assert_eq!(printed.parse::<Spec>().unwrap(), spec, "{}", printed);
     }

@@ -346,7 +346,7 @@ fn a_file_larger_than_the_file_system_allows_is_an_error() {
 }
 
 #[test]
-fn what_is_no_file_is_refused_with_its_path() {
+fn an_object_that_is_no_file_is_refused_with_its_path() {
     let place = disk();
     let refused = |path: &Path, options: Options| match options.open(path) {
         Ok(_) => panic!("{} was opened", path.display()),

@@ -84,7 +84,7 @@ fn a_future_that_outlives_its_executor_keeps_the_memory_that_a_device_may_write(
 }
 
 #[test]
-fn what_a_dropped_executor_gave_up_is_backlog_for_nobody() {
+fn requests_that_a_dropped_executor_gave_up_are_backlog_for_nobody() {
     let fake = Fake::new(4096, 3).with(|state| state.queued.extend([Answer::Never; 2]));
     let file = Arc::new(fake.open(fast(), Fixed::block()));
     assert_eq!(backlog(&file), Backlog::default(), "from here on it is counted");

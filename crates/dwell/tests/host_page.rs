@@ -22,11 +22,11 @@ const PATIENCE: Duration = Duration::from_secs(180);
 fn process_on_the_page() {
     let Some(page) = std::env::var_os(PAGE) else { return };
     let monitor = SystemMonitor::start(Config {
-        window_ms: 50,
+        window: Duration::from_millis(50),
         // However busy the test machine is, the budget is at least one.
         threshold: Some(1.0),
         host_page: Some(page.into()),
-        turn_ms: 200,
+        turn: Duration::from_millis(200),
         ..Config::default()
     })
     .unwrap();

@@ -88,7 +88,8 @@ enum By {
 /// Makes requests, the last [`REQUESTS`] of them between two stops; an exit status.
 fn child(policy: Arc<dyn WaitPolicy>, by: By, why: Reason) -> i32 {
     // Whatever else runs on this machine, a thread may spin, and no window ends meanwhile.
-    let config = Config { threshold: Some(1.0), window_ms: 1000, ..Config::default() };
+    let config =
+        Config { threshold: Some(1.0), window: Duration::from_secs(1), ..Config::default() };
     let Ok(monitor) = SystemMonitor::start(config) else { return 2 };
     std::thread::sleep(Duration::from_millis(60));
     if !monitor.sample_once().may_spin {

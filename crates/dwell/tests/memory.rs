@@ -53,7 +53,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read(
+    fn written_values_are_read(
         steps in vec((any::<bool>(), 0u64..20_000, vec(any::<u8>(), 0..5_000)), 1..40),
     ) {
         behaves_like_an_array(&sealed(16 << 10), &steps);
@@ -116,7 +116,7 @@ fn only_a_seal_or_the_callers_word_makes_a_file_stable() {
 }
 
 #[test]
-fn what_is_not_memory_is_refused() {
+fn a_path_that_is_not_memory_is_refused() {
     let mut on_disk = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     on_disk.write_all(&[1; 4096]).unwrap();
     match Memory::open_with(on_disk.path(), STABLE) {

@@ -20,7 +20,12 @@ use common::fake::Fake;
 fn scene(dir: &std::path::Path) -> (OffSwitch, Arc<SystemMonitor>) {
     let switch = OffSwitch { machine: dir.join("machine"), own: dir.join("own") };
     let off_switch = switch.clone();
-    let config = Config { window_ms: 50, threshold: Some(1.0), off_switch, ..Config::default() };
+    let config = Config {
+        window: Duration::from_millis(50),
+        threshold: Some(1.0),
+        off_switch,
+        ..Config::default()
+    };
     (switch, Arc::new(SystemMonitor::start(config).unwrap()))
 }
 
@@ -92,8 +97,12 @@ fn a_process_that_begins_while_it_is_off_begins_off_and_tries_nothing() {
     drop(earlier);
     switch.turn_off("").unwrap();
     let off_switch = switch.clone();
-    let monitor =
-        SystemMonitor::start(Config { window_ms: 1000, off_switch, ..Config::default() }).unwrap();
+    let monitor = SystemMonitor::start(Config {
+        window: Duration::from_secs(1),
+        off_switch,
+        ..Config::default()
+    })
+    .unwrap();
     // Before its first window.
     assert!(monitor.reader().load().off);
     let file = open(&Arc::new(monitor), Adaptive::default());

@@ -174,8 +174,8 @@ fn a_pool_is_pinned_and_its_file_looked_up_as_long_as_the_pipeline_lives() {
 }
 
 #[test]
-fn what_cannot_be_registered_is_said_and_served_all_the_same() {
-    let name = "what_cannot_be_registered_is_said_and_served_all_the_same";
+fn buffers_that_cannot_be_registered_are_said_and_served_all_the_same() {
+    let name = "buffers_that_cannot_be_registered_are_said_and_served_all_the_same";
     let Some(path) = child() else { return in_a_child_with_a_file(name) };
     if let Some(why) = ring::unavailable() {
         return skip(why);

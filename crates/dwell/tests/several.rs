@@ -68,7 +68,7 @@ fn a_spin_takes_enough_or_what_its_patience_allows() {
 }
 
 #[test]
-fn who_has_slept_takes_what_is_there() {
+fn a_waiter_that_has_slept_takes_what_is_there() {
     let patient = Several { min_complete: 4, patience_ns: 10_000_000_000 };
     assert_eq!(taken_by(&[0, 1, 7], Mode::Block, patient), 1);
 }

@@ -23,7 +23,7 @@ fn read(file: &File, requests: usize) {
 }
 
 #[test]
-fn what_is_held_back_blocks_and_is_timed_apart() {
+fn a_request_that_is_held_back_blocks_and_is_timed_apart() {
     for whole in ["requests", "processes", "hosts"] {
         let none = open(&format!("0% of {whole}"));
         read(&none, 50);

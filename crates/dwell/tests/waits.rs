@@ -182,7 +182,7 @@ fn smartcon_blocks_on_a_busy_machine() {
 }
 
 #[test]
-fn what_no_size_or_load_can_change_is_never_queued() {
+fn a_decision_that_no_size_or_load_can_change_is_never_queued() {
     let mut profile = fast().profile.unwrap();
     for (class, why) in
         [(DeviceClass::VeryFast, Reason::VeryFast), (DeviceClass::Mainstream, Reason::Mainstream)]

@@ -15,7 +15,7 @@ fn decided(kind: Kind, size_bytes: u64) -> (Mode, Reason) {
 }
 
 #[test]
-fn what_is_due_within_the_budget_is_spun_for() {
+fn a_request_due_within_the_budget_is_spun_for() {
     assert_eq!(decided(Kind::Read, 4096), (Mode::Spin, Reason::Pays));
     assert_eq!(decided(Kind::Read, 64 << 10), (Mode::Block, Reason::SwitchCheaper));
     assert_eq!(decided(Kind::Write, 4096), (Mode::Block, Reason::Fixed));

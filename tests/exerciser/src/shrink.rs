@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_needed_remains_and_nothing_else() {
+    fn shrinking_leaves_the_needed_steps_and_nothing_else() {
         let items: Vec<u32> = (0..500).collect();
         let needed = [3, 77, 78, 400];
         let fails = |some: &[u32]| needed.iter().all(|one| some.contains(one));

@@ -193,7 +193,7 @@ impl Surface for Library {
 }
 
 #[test]
-fn what_a_file_has_synced_survives_a_power_cut() {
+fn data_synced_by_a_file_survives_a_power_cut() {
     for policy in [Arc::new(policy::Spin) as Arc<dyn WaitPolicy>, Arc::new(policy::Block)] {
         survives(Length::Grows, |dir| Library::open(&dir.join("data"), policy, false));
     }
@@ -227,7 +227,7 @@ impl Surface for Direct {
 }
 
 #[test]
-fn what_a_pipeline_has_written_directly_and_synced_survives_a_power_cut() {
+fn data_written_directly_by_a_pipeline_and_synced_survives_a_power_cut() {
     survives(Length::Fixed, |dir| {
         let file = dwell::Options::new().write(true).direct(true).policy(Arc::new(policy::Spin));
         file.open(dir.join("data")).map(|file| Direct(file, Vec::new())).map_err(|e| e.to_string())
@@ -273,7 +273,7 @@ impl Surface for ByKernel {
 }
 
 #[test]
-fn what_was_synced_through_a_served_mount_survives_a_power_cut() {
+fn data_synced_through_a_served_mount_survives_a_power_cut() {
     survives(Length::Grows, |dir| {
         let mounted = Mounted::serve(dir)?;
         let file = Plain::options().write(true).open(mounted.mount.join("data")).unwrap();
@@ -295,7 +295,7 @@ impl Surface for ByChannel {
 }
 
 #[test]
-fn what_a_channel_has_synced_survives_a_power_cut() {
+fn data_synced_by_a_channel_survives_a_power_cut() {
     for length in [Length::Fixed, Length::Grows] {
         survives(length, |dir| {
             let mounted = Mounted::serve(dir)?;
@@ -366,7 +366,7 @@ impl Drop for Preloaded {
 }
 
 #[test]
-fn what_a_program_under_dwell_run_has_synced_survives_a_power_cut() {
+fn data_synced_by_a_program_under_dwell_run_survives_a_power_cut() {
     for policy in ["spin", "hybrid", "block"] {
         survives(Length::Fixed, |dir| Preloaded::start(&dir.join("data"), policy));
     }
@@ -390,7 +390,7 @@ impl Surface for Paged {
 }
 
 #[test]
-fn what_a_paged_region_has_synced_survives_a_power_cut() {
+fn data_synced_by_a_paged_region_survives_a_power_cut() {
     survives(Length::Fixed, |dir| {
         let file =
             dwell::Options::new().write(true).open(dir.join("data")).map_err(|e| e.to_string())?;

@@ -137,7 +137,7 @@ fn a_program_that_hardly_waits_gains_nothing() {
 }
 
 #[test]
-fn what_was_not_split_is_not_judged() {
+fn a_wait_that_was_not_split_is_not_judged() {
     let each = Parts { other_ns: 30 * MICRO, ..Parts::default() };
     let advice = only(&seen(vec![waits("loop0", Operation::Read, Issued::Call, each)]));
     assert_eq!((advice.remedy, advice.gain), (Remedy::Nothing, 1.0));

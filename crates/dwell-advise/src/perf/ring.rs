@@ -138,7 +138,7 @@ impl Rings {
 impl Ring {
     fn open(points: &Tracepoints, cpu: u32) -> io::Result<Ring> {
         let mut events = Vec::new();
-        for point in Point::ALL {
+        for point in Point::ALL.into_iter().filter(|point| points.of(*point).id != 0) {
             let event = opened(points.of(point).id, cpu)?;
             if point.is_call() {
                 filter(&event, &calls())?;

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_command_gains_is_a_share_of_all_its_time() {
+    fn the_gain_of_a_command_is_a_share_of_all_its_time() {
         let of = |thread_seconds: f64| Seen {
             seconds: 10.0,
             thread_seconds,

@@ -149,7 +149,7 @@ CPU0 (8,0):
     }
 
     #[test]
-    fn what_is_neither_is_named() {
+    fn a_recording_of_neither_kind_is_named() {
         for text in ["", "hello", "{\"jobs\": []}", "[1]", "8,0 3 1"] {
             let error = format!("{:#}", recording(text).unwrap_err());
             assert!(error.contains("neither fio's JSON"), "{text}: {error}");

@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_it_says_is_what_the_command_says() {
+    fn its_output_is_that_of_the_command() {
         assert_eq!(account("exit 0").status, 0);
         assert_eq!(account("exit 7").status, 7 << 8);
         assert_eq!(account("kill -9 $$").status, 9);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stays_is_told() {
+    fn a_process_that_stays_is_told() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("id");
         let account = account(&format!("sleep 30 & echo $! >{}", file.display()));
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_dies_with_a_killed_bench() {
+    fn a_running_command_dies_with_a_killed_bench() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("ids");
         let mut bench = Command::new(std::env::current_exe().unwrap())

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_sets_the_other_sums() {
+    fn counts_set_by_one_are_summed_by_the_other() {
         let ours = Counts::new(3).unwrap();
         assert_eq!(ours.sum(), 0);
         let theirs = Counts::open(&ours.path(), 2).unwrap();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_job_is_said_in_one_line() {
+    fn a_word_that_is_no_job_is_said_in_one_line() {
         let of = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| word.to_string()).collect();
             format!("{:#}", serve(&words).unwrap_err())

@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_loaded_is_refused_by_name() {
+    fn a_load_that_cannot_be_made_is_refused_by_name() {
         let emulated = subject(Path::new("emu:z-nand"), 1 << 20);
         let error = Loads::start(Load::Io, &emulated, &means()).unwrap_err().to_string();
         assert!(error.starts_with("test beside") && error.contains("scheme"), "{error}");

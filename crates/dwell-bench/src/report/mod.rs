@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_left_out_and_bystanders_are_shown_where_there_are_any() {
+    fn cases_left_out_and_bystanders_are_shown_where_there_are_any() {
         let mut run = sample::run();
         let without = html(&run);
         assert!(!without.contains("Left out.") && !without.contains("Bystanders"));

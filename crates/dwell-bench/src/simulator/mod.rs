@@ -369,7 +369,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_cancelled_keeps_what_is_complete() {
+    fn a_cancelled_study_keeps_its_complete_runs() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("b.toml");
         std::fs::write(&file, "name = \"b\"\n[[process]]\nname = \"p\"\nloop = { order = \"draw\", bytes = 400000, visits = 3000 }\n").unwrap();

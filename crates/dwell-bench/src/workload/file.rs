@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_with_its_file_and_field() {
+    fn a_wrong_workload_is_named_with_its_file_and_field() {
         for (from, to, wanted) in [
             ("count = 4", "", "files[0]: missing field `count`"),
             ("count = 4", "count = \"x\"", "files[0].count: invalid type: string \"x\""),

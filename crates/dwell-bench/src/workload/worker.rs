@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_done_names_the_path() {
+    fn an_impossible_operation_names_the_path() {
         let content = Content::new();
         let text = crate::workload::text_of("rand-read").unwrap();
         let file = WorkloadFile::parse("rand-read", text).unwrap();

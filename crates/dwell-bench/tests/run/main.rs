@@ -152,7 +152,7 @@ fn bystanders_are_counted_round_by_round_and_compared() {
 }
 
 #[test]
-fn what_a_subject_cannot_have_is_left_out_and_said() {
+fn a_case_that_a_subject_cannot_have_is_left_out_and_said() {
     let mut plan = plan(&["block"]);
     plan.loads = vec![Load::Idle, Load::Io];
     let run_ = run(&plan, &[emulated("")], &monitor(), vec![], &mut |_| {}).unwrap();
@@ -279,7 +279,7 @@ fn offsets_are_whole_requests_within_the_file() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_refused_in_one_line_that_names_it() {
+fn a_plan_that_cannot_be_measured_is_refused_in_one_line_that_names_it() {
     let plan_of = |sizes: &[u64]| Plan { sizes: sizes.to_vec(), ..plan(&["block"]) };
     let blocks = |mut subject: Subject| {
         subject.block_bytes = 4096;

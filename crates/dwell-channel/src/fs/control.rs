@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_dead_daemon_left_is_cleared_away() {
+    fn leftovers_of_a_dead_daemon_are_cleared_away() {
         let dir = tempfile::tempdir().unwrap();
         let mount = Path::new("/no/such/mount");
         let gone = Record {

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_is_told_while_it_forgets_is_cleared_by_the_next_change() {
+    fn memory_that_the_kernel_learns_of_while_it_forgets_is_cleared_by_the_next_change() {
         let memory = Arc::new(Memory::default());
         let cleared = Arc::new(AtomicU32::new(0));
         memory.cleared_by({

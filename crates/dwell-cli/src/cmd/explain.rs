@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Result, anyhow};
 use dwell::clock;
@@ -105,7 +104,7 @@ pub fn run(args: &Args) -> Result<()> {
     };
     let call = if args.depth > 1 { Call::Async } else { Call::Blocking };
     // The monitor says nothing before a window is over.
-    thread::sleep(Duration::from_millis(places::monitor().window_ms.into()));
+    thread::sleep(places::monitor().window);
     let seen = monitor.sample_once();
     let size_bytes = if kind == Kind::Sync { 0 } else { args.size };
     let wait = file.wait_of(kind, size_bytes, call);

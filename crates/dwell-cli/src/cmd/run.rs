@@ -247,7 +247,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_preloaded_already_stays_behind_the_library() {
+    fn another_preloaded_library_stays_behind_this_one() {
         let of = |already: Option<&str>| {
             let loaded = preloaded("/l/x.so".as_ref(), already.map(OsStr::new));
             loaded.into_string().unwrap()

@@ -175,7 +175,7 @@ fn a_trace_that_ends_early_is_simulated_only_where_that_is_asked_for() {
 }
 
 #[test]
-fn what_was_recorded_is_not_told_on_the_programs_standard_output() {
+fn a_recording_is_not_told_on_the_programs_standard_output() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("t.dwt").to_str().unwrap().to_owned();
     let words =

@@ -66,7 +66,7 @@ fn probable(dir: &Path, bytes: usize) -> Option<String> {
 }
 
 #[test]
-fn what_is_no_storage_is_refused_by_name() {
+fn a_path_that_is_no_storage_is_refused_by_name() {
     let dir = tempfile::tempdir().unwrap();
     let missing = dir.path().join("missing");
     let of = |path: &Path| path.to_str().unwrap().to_owned();

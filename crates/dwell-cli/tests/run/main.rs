@@ -160,7 +160,7 @@ fn a_share_to_steer_reaches_the_command_and_a_wrong_one_is_told_what_to_write() 
 }
 
 #[test]
-fn what_is_preloaded_already_stays() {
+fn a_library_that_is_preloaded_already_stays() {
     let Some(library) = stand_in() else { return };
     let dir = tempfile::tempdir().unwrap();
     let other = dir.path().join("other.so");

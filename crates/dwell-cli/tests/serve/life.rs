@@ -49,7 +49,7 @@ fn a_mount_in_use_is_stopped_only_by_force() {
 }
 
 #[test]
-fn whoever_unmounts_it_ends_the_daemon() {
+fn unmounting_it_ends_the_daemon() {
     let Some(served) = Served::start() else { return };
     let pid = served.pid();
     if is_root() {
@@ -67,7 +67,7 @@ fn whoever_unmounts_it_ends_the_daemon() {
 
 /// The daemon notices a little later, and may be without a CPU for longer.
 #[test]
-fn what_was_unmounted_is_served_again_without_waiting() {
+fn an_unmounted_directory_is_served_again_without_waiting() {
     use rustix::process::{Pid, Signal, kill_process};
     let Some(served) = Served::start_with(&["--private"]) else { return };
     if !is_root() {
@@ -117,7 +117,7 @@ fn a_killed_daemon_is_taken_over() {
 }
 
 #[test]
-fn what_is_served_is_not_served_twice() {
+fn a_served_directory_is_not_served_twice() {
     let Some(served) = Served::start() else { return };
     let again =
         dwell().args(["serve", "start"]).args([&served.plain, &served.mount]).output().unwrap();
@@ -156,7 +156,7 @@ fn a_directory_can_be_served_where_it_is() {
 }
 
 #[test]
-fn what_cannot_be_served_is_said() {
+fn a_directory_that_cannot_be_served_is_said() {
     if let Some(why) = missing() {
         println!("SKIP: nothing can be served: {why}");
         return;

@@ -158,7 +158,7 @@ fn an_unlinked_file_lives_as_long_as_it_is_open() {
 }
 
 #[test]
-fn whoever_replaces_a_file_by_renaming_never_leaves_a_gap() {
+fn replacing_a_file_by_renaming_never_leaves_a_gap() {
     let Some(served) = Served::start() else { return };
     let path = served.mount.join("current");
     fs::write(&path, vec![0; 2000]).unwrap();
@@ -268,7 +268,7 @@ fn appends_of_several_processes_lose_nothing() {
 }
 
 #[test]
-fn what_fsync_said_is_there_when_the_daemon_is_killed() {
+fn data_after_fsync_is_there_when_the_daemon_is_killed() {
     let Some(served) = Served::start() else { return };
     let file = File::create(served.mount.join("kept")).unwrap();
     for number in 0..50_u64 {

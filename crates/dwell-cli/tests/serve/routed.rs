@@ -243,7 +243,7 @@ fn fio_verifies_what_it_wrote() {
 }
 
 #[test]
-fn what_programs_may_do_at_any_moment_they_may_do_here() {
+fn programs_may_do_here_what_they_may_do_at_any_moment() {
     let (Some(program), Some(served)) = (scenarios(), Served::start()) else { return };
     let stats = served.plain.join("stats");
     let of = |mut command: Command, dir: &Path, name: &str| {

@@ -57,7 +57,7 @@ fn reads(served: &Served) -> u64 {
 }
 
 #[test]
-fn what_a_channel_writes_everybody_reads_and_the_other_way_round() {
+fn writes_of_a_channel_are_read_by_everybody_and_the_other_way_round() {
     let Some(served) = Served::start() else { return };
     let path = served.mount.join("file");
     fs::write(&path, vec![1; 100_000]).unwrap();

@@ -38,7 +38,10 @@ pub fn measure(lab: &Lab, result: &mut FigureResult, progress: &mut Progress<'_>
     for window_ms in left_out {
         skip(result, &[noise(window_ms), delay(window_ms)], "left out: too little time")?;
     }
-    let start = |window_ms| SystemMonitor::start(Config { window_ms, ..Config::default() });
+    let start = |window_ms: u32| {
+        let window = Duration::from_millis(window_ms.into());
+        SystemMonitor::start(Config { window, ..Config::default() })
+    };
     let monitors = windows_ms.iter().copied().map(start).collect::<std::io::Result<Vec<_>>>()?;
     let readers: Vec<LoadReader> = monitors.iter().map(SystemMonitor::reader).collect();
     progress("noise of the signal beside one CPU stressor", 0.02);

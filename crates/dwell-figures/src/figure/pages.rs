@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_did_not_come_out_is_listed_with_its_reason() {
+    fn a_row_that_missed_is_listed_with_its_reason() {
         let mut result = measured();
         let row = &mut result.rows[0];
         (row.measured, row.low, row.high) = (Some(9.0), Some(8.0), Some(10.0));

@@ -22,7 +22,7 @@ pub struct Company {
 impl Company {
     /// Takes a first look for so long; the last one will be as long.
     pub fn look(look_ns: Ns) -> Company {
-        let config = Config { window_ms: 1000, ..Config::default() };
+        let config = Config { window: Duration::from_secs(1), ..Config::default() };
         // Where nobody counts CPU time, the monitor would take the CPUs for full.
         let monitor = busy_ns().and_then(|_| SystemMonitor::start(config).ok());
         let look = Duration::from_nanos(look_ns).max(SHORTEST);

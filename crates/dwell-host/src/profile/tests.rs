@@ -113,7 +113,7 @@ fn a_saved_profile_comes_back_whole() {
 }
 
 #[test]
-fn what_a_user_has_not_probed_is_taken_from_the_machine() {
+fn a_device_that_the_user_has_not_probed_has_the_profile_of_the_machine() {
     let dir = tempfile::tempdir().unwrap();
     let machine = ProfileStore::new(dir.path().join("machine"));
     machine.save(&profile()).unwrap();
@@ -237,7 +237,7 @@ fn values_that_no_measurement_gives_are_refused() {
 }
 
 #[test]
-fn what_could_not_be_read_again_is_never_saved() {
+fn a_profile_that_could_not_be_read_again_is_never_saved() {
     let dir = tempfile::tempdir().unwrap();
     let store = ProfileStore::new(dir.path());
     let mut profile = profile();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_match_is_refused() {
+    fn a_pattern_that_cannot_match_is_refused() {
         assert!(of_path("lib/x").unwrap_err().contains("start it with /"));
         assert!(of_path("/a/**b").unwrap_err().contains("character"));
         assert!(Pattern::new("").unwrap_err().contains("empty"));

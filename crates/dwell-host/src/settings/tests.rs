@@ -65,7 +65,7 @@ fn every_key_is_understood_and_remembers_its_line() {
 }
 
 #[test]
-fn what_nobody_said_is_the_default() {
+fn a_setting_that_nobody_made_has_its_default() {
     for settings in [Settings::default(), parsed("", "empty.toml")] {
         let general = settings.general();
         assert_eq!(general.policy, Set::default("adaptive".to_owned()));
@@ -114,7 +114,7 @@ fn a_share_is_said_for_all_devices_or_for_one_and_a_wrong_one_is_named() {
 }
 
 #[test]
-fn what_is_wrong_is_named_with_file_line_and_key() {
+fn a_wrong_setting_is_named_with_file_line_and_key() {
     for (line, from, to, key, says) in [
         (2, "policy = \"hybrid\"", "policy = \"fastest\"", "policy", "there are adaptive, block"),
         (2, "policy = \"hybrid\"", "policy = 3", "policy", "expected a string"),
@@ -153,7 +153,7 @@ fn what_is_wrong_is_named_with_file_line_and_key() {
 }
 
 #[test]
-fn what_is_not_toml_is_named_with_its_line() {
+fn a_text_that_is_not_toml_is_named_with_its_line() {
     for (text, line) in [
         ("policy = ", 1),
         ("\n\npolicy", 3),
@@ -219,7 +219,7 @@ fn the_device_wins_over_the_general_and_the_command_line_over_both() {
 }
 
 #[test]
-fn what_is_said_replaces_what_a_probe_found() {
+fn settings_replace_the_findings_of_a_probe() {
     let settings = parsed(
         "[[device]]\nmatch = \"a\"\nclass = \"mainstream\"\n\
          [[device]]\nmatch = \"b\"\nlargest_threshold = \"16k\"\n\
@@ -336,4 +336,39 @@ fn the_example_says_every_key_and_changes_nothing() {
     assert!(settings.devices.iter().any(|device| device.largest_threshold_bytes.is_some()));
     assert!(settings.devices.iter().any(|device| device.exclude.is_some()));
     assert!(!settings.excluded_paths.is_empty() && !settings.excluded_programs.is_empty());
+}
+
+/// The keys of a table, as the error names them for one that there is not.
+fn keys_of(table: &str) -> Vec<String> {
+    let text = format!("{table}\nno_such_key_at_all_whatever = 1\n");
+    let error = Settings::parse(&text, "x.toml").unwrap_err().to_string();
+    let expected = error.split_once("expected").unwrap().1;
+    expected.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_book_and_the_example_file_name_every_key() {
+    let page = include_str!("../../../../docs/reference/configuration.md");
+    let example = include_str!("../../../../packaging/dwell.toml");
+    for (table, head) in [
+        ("", ""),
+        ("device", "[[device]]\nmatch = \"x\""),
+        ("exclude", "[exclude]"),
+        ("probe", "[probe]"),
+    ] {
+        let keys = keys_of(head);
+        assert!(!keys.is_empty(), "{table}");
+        // A table has keys of its own, and `observe` is the older name of `shadow`.
+        let is_table =
+            |key: &str| ["device", "exclude", "probe"].contains(&key) && table.is_empty();
+        for key in keys.iter().filter(|key| !is_table(key) && *key != "observe") {
+            let of_table = if table.is_empty() { String::new() } else { format!("{table}.") };
+            let named = [format!("`{of_table}{key}`"), format!("`.{key}`")];
+            assert!(
+                named.iter().any(|name| page.contains(name)),
+                "configuration.md: {table} {key}"
+            );
+            assert!(example.contains(&format!("\n#{key} = ")), "dwell.toml: {key}");
+        }
+    }
 }

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_page_is_read_again() {
         for devices in [0, 1, MOST_DEVICES] {
             assert_eq!(read(&written(&snapshot(devices))), Ok(snapshot(devices)));
         }

@@ -225,7 +225,7 @@ mod tests {
         let stats_page =
             StatsPage::create(&parent.path().join("dwell"), &Header::default()).unwrap();
         let path = stats_page.path().to_owned();
-        let config = Config { window_ms: 50, ..Config::default() };
+        let config = Config { window: Duration::from_millis(50), ..Config::default() };
         let monitor = SystemMonitor::start(config).unwrap();
         let publisher = Arc::new(Publisher::new(stats_page));
         publisher.each_window(&monitor);

@@ -56,7 +56,7 @@ impl Drop for Sleeper {
 }
 
 #[test]
-fn what_is_published_is_seen_and_goes_with_the_process() {
+fn a_published_page_is_seen_and_goes_with_the_process() {
     let (_parent, dir) = place();
     let header = Header { run: 7, shadow: true, ..Header::default() };
     let stats_page = StatsPage::create(&dir, &header).unwrap();

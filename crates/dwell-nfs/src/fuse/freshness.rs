@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_changed_lately_is_asked_for_sooner() {
+    fn attributes_that_changed_lately_are_asked_for_sooner() {
         let caching = Caching::default();
         let of = |kind, seconds| {
             let mut attributes = crate::fuse::nodes::tests::attributes(7);

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_file_is_refused_and_not_waited_for() {
+    fn a_source_that_is_no_file_is_refused_and_not_waited_for() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pipe");
         rustix::fs::mknodat(

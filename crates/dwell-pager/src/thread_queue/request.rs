@@ -27,7 +27,7 @@ impl ThreadQueue {
         let mut wait: Wait<'_> = sh.file.wait_of(kind, bytes as u64, Call::Blocking);
         wait.estimate = self.estimator.of(kind, bytes as u64);
         wait.nice = self.nice;
-        wait.next_nice = sh.board.next(self.seat);
+        wait.next_nice = sh.board.next(self.slot);
         wait.sequence = self.sequence;
         if !self.has_queue() {
             wait.routes = Routes::INLINE;

@@ -314,7 +314,7 @@ fn a_wrong_prior_is_left_within_two_seconds() {
 }
 
 #[test]
-fn what_only_looks_cheaper_while_another_arms_wake_lasts_is_given_back_and_remembered() {
+fn an_arm_that_only_looks_cheaper_in_another_arms_wake_is_given_back_and_remembered() {
     let mut run = Run::new(1, lone());
     run.world.cost_ns = of_lone([20_000.0, 90_000.0, 10_000.0]);
     // A call right after spinning finds all CPUs awake.

@@ -360,8 +360,10 @@ pub unsafe extern "C-unwind" fn syscall(
         Some(flags) => {
             has_child();
             let result = straight();
-            if result == 0 {
-                begins(flags);
+            match result {
+                0 => begins(flags),
+                // What another thread opened meanwhile is the child's too.
+                _ => has_child(),
             }
             result
         }

@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <stddef.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -217,11 +218,12 @@ static void no_more(void) {
 static void reads_in_handlers(void) {
     alarm_fd = opened(O_RDONLY | O_DIRECT);
     alarm_memory = block();
-    // Whoever goes beyond it ends the program.
-    enum { STACK = 16384, GUARD = 4096 };
-    char *stack = mmap(NULL, GUARD + STACK, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    // 12 KiB and the frame that this processor needs. Whoever goes beyond ends the program.
+    enum { GUARD = 4096, LEAST = 12752 };
+    size_t size = (LEAST + getauxval(AT_MINSIGSTKSZ) + GUARD - 1) & ~(size_t)(GUARD - 1);
+    char *stack = mmap(NULL, GUARD + size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (stack == MAP_FAILED || mprotect(stack, GUARD, PROT_NONE) != 0) fail("a stack");
-    stack_t own = {.ss_sp = stack + GUARD, .ss_size = STACK};
+    stack_t own = {.ss_sp = stack + GUARD, .ss_size = size};
     sigaltstack(&own, NULL);
     every_half_millisecond(on_alarm, 1);
     void *memory = block();

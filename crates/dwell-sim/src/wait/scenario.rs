@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_is_said() {
+    fn an_impossible_scenario_is_said() {
         let told = |set: &str| Scenario::default().with(&[set.to_owned()]).unwrap_err().to_string();
         for (set, says) in [
             ("cores=0", "cores: must be 1 to 1024"),

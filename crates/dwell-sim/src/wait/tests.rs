@@ -110,7 +110,7 @@ fn spinners_on_one_cpu_take_turns_and_blockers_use_it() {
 }
 
 #[test]
-fn who_wakes_up_beside_hogs_is_served_before_them() {
+fn a_thread_that_wakes_up_beside_hogs_is_served_before_them() {
     let report = run(&["cores=1", "stressors=4"], "block");
     // Device, switch and its own work, not the slices of four others.
     assert!(report.p50_ns < 20_000, "{report:?}");

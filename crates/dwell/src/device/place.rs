@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_storage_is_refused_with_a_remedy() {
+    fn a_path_that_is_not_storage_is_refused_with_a_remedy() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("socket");
         let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();

@@ -331,7 +331,7 @@ fn a_damaged_attribute_is_named() {
 }
 
 #[test]
-fn what_holds_this_program_is_found_on_any_machine() {
+fn the_device_of_this_program_is_found_on_any_machine() {
     let exe = std::env::current_exe().unwrap();
     let device = Device::beneath(&exe).unwrap();
     assert!(device.filesystem.is_some() && !device.id.is_empty(), "{device:?}");

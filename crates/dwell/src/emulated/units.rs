@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_a_quantity_is_refused() {
+    fn a_text_that_is_no_quantity_is_refused() {
         for bad in [
             "",
             "5",

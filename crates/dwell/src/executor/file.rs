@@ -238,7 +238,6 @@ where
             let Some(back) = back else { return (result, None) };
             let more = match result {
                 Ok(more) => more,
-                Err(_) if done > 0 => 0,
                 Err(error) => return (Err(error), Some(back)),
             };
             done += more;

@@ -225,7 +225,7 @@ fn a_sync_and_what_only_a_call_can_do_are_not_compared() {
 }
 
 #[test]
-fn what_was_served_otherwise_is_not_heard_of() {
+fn a_request_served_otherwise_is_not_heard_of() {
     let mut world = World::new(None, [30_000, 20_000, 10_000]);
     world.request(Kind::Read, 4096);
     // The policy is another: it calls whatever is asked for.

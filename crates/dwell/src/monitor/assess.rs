@@ -46,9 +46,9 @@ pub struct OwnUse {
     /// Kernel workers that served requests of this process.
     pub worker_ns: Ns,
     /// Busy-waiting and kernel workers of other Dwell processes, on our CPUs.
-    pub fellows_ns: Ns,
-    /// The part of `fellows_ns` that was spun inside our own control group.
-    pub fellows_in_group_ns: Ns,
+    pub peers_ns: Ns,
+    /// The part of `peers_ns` that was spun inside our own control group.
+    pub peers_in_group_ns: Ns,
     /// Runnable threads of Dwell itself: the monitor, and those that spin.
     pub runnable: u32,
 }
@@ -156,7 +156,7 @@ pub fn assess(
     let dwell_ns = burnt_ns
         .saturating_add(thread_ns)
         .saturating_add(own.worker_ns)
-        .saturating_add(own.fellows_ns);
+        .saturating_add(own.peers_ns);
     let mut total = busy as f64 / ticks as f64;
     let mut others = (total - dwell_ns as f64 / capacity_ns).clamp(0.0, 1.0);
 
@@ -167,7 +167,7 @@ pub fn assess(
     {
         let quota_ns = quota * elapsed_ns as f64;
         let used_ns = after.saturating_sub(before);
-        let spun_ns = burnt_ns.saturating_add(thread_ns).saturating_add(own.fellows_in_group_ns);
+        let spun_ns = burnt_ns.saturating_add(thread_ns).saturating_add(own.peers_in_group_ns);
         total = total.max((used_ns as f64 / quota_ns).min(1.0));
         others = others.max((used_ns.saturating_sub(spun_ns) as f64 / quota_ns).min(1.0));
     }
@@ -231,10 +231,10 @@ mod tests {
 
     #[test]
     fn own_spinning_and_its_workers_are_not_others() {
-        let own = |spin_ms, worker_ms, fellows_ms| OwnUse {
+        let own = |spin_ms, worker_ms, peers_ms| OwnUse {
             spin_ns: spin_ms * MS,
             worker_ns: worker_ms * MS,
-            fellows_ns: fellows_ms * MS,
+            peers_ns: peers_ms * MS,
             ..OwnUse::default()
         };
         let two_busy = sample(100, &[(10, 0), (10, 0), (0, 10), (0, 10)]);
@@ -455,7 +455,7 @@ mod tests {
         // 80 of 200 ms of quota, against 20 % of the machine; then less 60 ms of spinning.
         assert_eq!(see(&now, spin(0)), (40.0, 40.0, 50.0));
         assert_eq!(see(&now, spin(60)), (10.0, 40.0, 50.0));
-        let in_group = OwnUse { fellows_in_group_ns: 60 * MS, ..OwnUse::default() };
+        let in_group = OwnUse { peers_in_group_ns: 60 * MS, ..OwnUse::default() };
         assert_eq!(see(&now, in_group), (20.0, 40.0, 50.0));
         // Another group, no usage, usage that went backwards, no quota: the machine alone counts.
         assert_eq!(see(&Sample { group: 8, ..now.clone() }, spin(0)), (20.0, 20.0, 50.0));

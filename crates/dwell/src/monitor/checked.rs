@@ -91,7 +91,7 @@ fn no_more_threads_spin_than_are_leased_in_any_order() {
 
 /// Threads with leases of their own, and a window that ends meanwhile.
 #[test]
-fn what_each_thread_spun_is_merged_once_whenever_a_window_ends() {
+fn the_spinning_of_each_thread_is_merged_once_whenever_a_window_ends() {
     explore(2, || {
         let shared = shared(2);
         let spinner = |lease| {

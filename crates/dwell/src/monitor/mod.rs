@@ -24,6 +24,7 @@
 //! ```
 
 mod assess;
+mod config;
 pub(crate) mod host;
 mod limit;
 mod member;
@@ -48,6 +49,7 @@ mod simulation;
 #[cfg(test)]
 mod table_tests;
 
+pub use config::Config;
 #[doc(hidden)]
 pub use host::{HostPage, Peer, Sharing};
 pub(crate) use limit::scatter;
@@ -57,7 +59,6 @@ pub use overload::is_overloaded;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
-use crate::off::OffSwitch;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -68,70 +69,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 use window::Core;
-
-/// How the monitor works.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// Length of a window, 50–1000.
-    pub window_ms: u32,
-    /// Utilisation, 0–1, above which the CPUs count as busy; `None` for what leaves one
-    /// spinner's share.
-    pub threshold: Option<f32>,
-    /// How far the threshold drops, 0–1, once others are above it, until they are below.
-    pub hysteresis: f32,
-    /// The page shared with the other Dwell processes of the host; `None` to be alone.
-    pub host_page: Option<PathBuf>,
-    /// Which processes share that page.
-    pub sharing: Sharing,
-    /// Length of a turn, where the limit does not suffice for all processes: at least four windows.
-    /// The processes that share a host page must agree about it.
-    pub turn_ms: u32,
-    /// CPU time that busy-waiting may use at most, as a share, 0–1, of the CPUs that the process
-    /// may run on; `None` for no cap. It holds for each window, whatever the policy.
-    pub spin_cap: Option<f32>,
-    /// Where to look, once a window, whether Dwell is switched off.
-    pub off_switch: OffSwitch,
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Config {
-            window_ms: 100,
-            threshold: None,
-            hysteresis: 0.1,
-            host_page: None,
-            sharing: Sharing::SameUser,
-            turn_ms: 1000,
-            spin_cap: None,
-            off_switch: OffSwitch::default(),
-        }
-    }
-}
-
-impl Config {
-    fn check(&self) -> io::Result<()> {
-        let wrong = |what: String| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
-        if !(50..=1000).contains(&self.window_ms) {
-            return wrong(format!("window_ms is {}, must be 50 to 1000", self.window_ms));
-        }
-        let fractions = [
-            ("threshold", self.threshold),
-            ("hysteresis", Some(self.hysteresis)),
-            ("spin_cap", self.spin_cap),
-        ];
-        for (name, value) in fractions {
-            if let Some(value) = value
-                && !(0.0..=1.0).contains(&value)
-            {
-                return wrong(format!("{name} is {value}, must be 0 to 1"));
-            }
-        }
-        if !(1..=60_000).contains(&self.turn_ms) {
-            return wrong(format!("turn_ms is {}, must be 1 to 60000", self.turn_ms));
-        }
-        Ok(())
-    }
-}
 
 /// Busy time of all CPUs since boot, in nanoseconds, in steps of 10 ms: differences over long spans
 /// tell what everybody did. `None` where `/proc/stat` cannot be read.
@@ -203,7 +140,7 @@ impl SystemMonitor {
     pub fn start(config: Config) -> io::Result<SystemMonitor> {
         config.check()?;
         let shared = Arc::new(Shared::new()?);
-        let window = Duration::from_millis(config.window_ms.into());
+        let window = config.window;
         let page = config.host_page.clone().map(|page| (page, config.sharing));
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
@@ -426,12 +363,12 @@ mod tests {
     #[test]
     fn a_field_out_of_range_is_named() {
         for (config, field) in [
-            (Config { window_ms: 49, ..Config::default() }, "window_ms"),
-            (Config { window_ms: 1001, ..Config::default() }, "window_ms"),
+            (Config { window: Duration::from_millis(49), ..Config::default() }, "window"),
+            (Config { window: Duration::from_millis(1001), ..Config::default() }, "window"),
             (Config { threshold: Some(1.1), ..Config::default() }, "threshold"),
             (Config { hysteresis: f32::NAN, ..Config::default() }, "hysteresis"),
             (Config { spin_cap: Some(-0.1), ..Config::default() }, "spin_cap"),
-            (Config { turn_ms: 0, ..Config::default() }, "turn_ms"),
+            (Config { turn: Duration::ZERO, ..Config::default() }, "turn"),
         ] {
             let error = SystemMonitor::start(config).unwrap_err();
             assert!(error.to_string().starts_with(field), "{error}");
@@ -455,7 +392,7 @@ mod tests {
     fn a_first_spin_is_allowed_within_the_window_in_which_it_is_wanted() {
         let page = std::env::temp_dir().join(format!("dwell-first-spin-{}", std::process::id()));
         let config = Config {
-            window_ms: 1000,
+            window: Duration::from_secs(1),
             threshold: Some(1.0),
             host_page: Some(page.clone()),
             ..Config::default()
@@ -484,7 +421,8 @@ mod tests {
 
     #[test]
     fn nobody_may_spin_before_the_first_window_and_alone_the_budget_is_all_ours() {
-        let config = Config { window_ms: 1000, threshold: Some(1.0), ..Config::default() };
+        let config =
+            Config { window: Duration::from_secs(1), threshold: Some(1.0), ..Config::default() };
         let monitor = SystemMonitor::start(config).unwrap();
         assert!(!monitor.reader().load().may_spin && monitor.permit().try_spin().is_none());
         assert!(monitor.alone_because().unwrap().contains("no host page"));

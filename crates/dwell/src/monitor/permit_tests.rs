@@ -109,7 +109,7 @@ fn nobody_spins_longer_than_what_is_left_under_the_cap() {
 }
 
 #[test]
-fn what_is_not_spun_in_its_window_is_forfeited_and_without_a_cap_nothing_changes() {
+fn time_not_spun_in_its_window_is_forfeited_and_without_a_cap_nothing_changes() {
     let permit = permit(1);
     for _ in 0..3 {
         permit.0.set_allowance(Some(10_000));

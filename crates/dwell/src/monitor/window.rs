@@ -99,13 +99,13 @@ impl Core {
             spin_ns: own.spin_ns,
             worker_ns: own.worker_ns,
             elapsed_ns,
-            period_ms: self.config.window_ms * windows,
+            period_ms: self.config.window_ms() * windows,
             group: now.group,
         };
         let peers = self.host.report(now.at_ns, now.cpus.iter().map(|times| times.cpu), &report);
         let in_window = |cpus: f64| (cpus * elapsed_ns as f64) as u64;
-        own.fellows_ns = in_window(peers.spin_cpus + peers.worker_cpus);
-        own.fellows_in_group_ns = in_window(peers.group_spin_cpus);
+        own.peers_ns = in_window(peers.spin_cpus + peers.worker_cpus);
+        own.peers_in_group_ns = in_window(peers.group_spin_cpus);
         own.runnable += peers.all_spin_cpus.round() as u32;
 
         let mut load = assess(&self.prev, &now, &own, &self.config, &mut self.hysteresis);
@@ -151,7 +151,7 @@ impl Core {
     /// What may be spun until the next window ends. No more is given than time has passed, so that
     /// all windows together keep to the cap; after a long one no more than for a short one.
     fn allowance(&self, elapsed_ns: u64, cpus: f64) -> Option<u64> {
-        let window_ns = u64::from(self.config.window_ms) * 1_000_000;
+        let window_ns = self.config.window.as_nanos() as u64;
         let share = f64::from(self.config.spin_cap?) * cpus;
         Some((share * elapsed_ns.min(window_ns) as f64) as u64)
     }
@@ -160,8 +160,8 @@ impl Core {
         Ask {
             limit: self.last_limit,
             wanted,
-            window_ms: self.config.window_ms,
-            turn_ms: self.config.turn_ms,
+            window_ms: self.config.window_ms(),
+            turn_ms: self.config.turn_ms(),
         }
     }
 

@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_kernel_refuses_a_pool_for_is_said_in_words() {
+    fn the_kernels_reason_to_refuse_a_pool_is_said_in_words() {
         let said = |errno| explained(io::Error::from_raw_os_error(errno), 4096);
         assert!(said(libc::ENOMEM).to_string().contains("ulimit -l"));
         assert!(said(libc::EFAULT).to_string().contains("at most 1 GiB"));

@@ -29,7 +29,7 @@ fn an_expired_spin_is_not_a_switch_avoided() {
 }
 
 #[test]
-fn what_was_merged_can_be_taken_off_again_and_survives_json() {
+fn merged_statistics_can_be_taken_off_again_and_survive_json() {
     let counters = Counters::default();
     counters.decided(Route::Inline, Mode::Block, Reason::Unprobed);
     counters.moved(Kind::Read, 4096);

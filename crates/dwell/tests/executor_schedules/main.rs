@@ -149,7 +149,7 @@ fn a_ring_that_was_chosen_and_not_slept_in_is_not_slept_in_later() {
 }
 
 #[test]
-fn what_wakes_nobody_is_napped_for_ever_longer() {
+fn a_source_that_wakes_nobody_is_napped_for_ever_longer() {
     let stage = Stage::new(&[], true);
     let file = stage.device_that(300_000, Mode::Block, false, fast());
     let a = stage.actor("a");

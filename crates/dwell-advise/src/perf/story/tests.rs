@@ -188,7 +188,7 @@ fn a_completion_outside_interrupts_explains_wake_ups_by_a_program_for_a_moment()
 }
 
 #[test]
-fn who_is_not_followed_has_no_waits_and_children_are_followed() {
+fn a_process_not_followed_has_no_waits_and_children_are_followed() {
     let mut story = Story::new(false, 0, &[PROGRAM]);
     story.tell(event(10, 77, What::Switch { state: 1, next: 0 }));
     assert!(story.sums(false).waits.is_empty());

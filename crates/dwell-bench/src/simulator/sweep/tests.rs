@@ -84,7 +84,7 @@ fn draws_are_the_same_everywhere_and_stay_between_their_ends() {
 }
 
 #[test]
-fn what_is_wrong_is_named() {
+fn a_wrong_sweep_is_named() {
     let dir = place();
     let said = |more: &str| {
         let points = sweep(&dir, more).and_then(|sweep| sweep.points());

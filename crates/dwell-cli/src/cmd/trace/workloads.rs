@@ -71,7 +71,7 @@ impl Workloads {
                 return Err(wrong(format!("{name}: no such workload; --list shows them")));
             }
         }
-        show::out(&self.what_stands_for_what(&catalogue))?;
+        show::out(&self.stand_ins(&catalogue))?;
         let Some(out) = self.out.as_ref().filter(|_| !self.list) else { return Ok(()) };
         std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
         let signals = Signals::watch().context("watching for Ctrl-C")?;
@@ -117,7 +117,7 @@ impl Workloads {
         catalogue.workloads.iter().filter(wanted)
     }
 
-    fn what_stands_for_what(&self, catalogue: &Catalogue) -> String {
+    fn stand_ins(&self, catalogue: &Catalogue) -> String {
         let screen = show::Screen::stdout();
         let heads = ["trace", "stands for", "how", "scale", "class", "in batches"];
         let mut table = screen.table(&heads, &[]);
