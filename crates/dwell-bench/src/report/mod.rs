@@ -162,8 +162,11 @@ fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
 }
 
 fn figures(run: &Run, rows: &[&Row]) -> Markup {
-    let time = |row: &Row, get: fn(&crate::result::RoundResult) -> u64| {
-        units::time_ns(row.median(|r| get(r) as f64))
+    let time = |row: &Row, get: fn(&crate::result::RoundResult) -> u64| match row
+        .median(|r| get(r) as f64)
+    {
+        0.0 => "–".to_owned(),
+        ns => units::time_ns(ns),
     };
     let ratio = |row: &Row, metric| {
         run.ratio(row, metric).map_or(String::new(), |ratio| {

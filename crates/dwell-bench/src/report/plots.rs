@@ -14,9 +14,12 @@ use crate::{
 pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> Vec<(String, bool)> {
     let plots = Plots { run, setting, rows };
     if setting.requests().is_none() && in_order(rows.iter().map(|row| row.size_bytes)).len() < 2 {
-        // Without a size to draw over, bars.
-        let bars = [plots.operations(), plots.latencies(), plots.switches(), plots.cpu()];
-        return bars.map(|bars| (bars.svg(), false)).into();
+        // Without a size to draw over, bars; latencies only of work whose requests are timed.
+        let is_timed = plots.most(|r| r.p50_ns as f64) > 0.0;
+        let latencies = is_timed.then(|| plots.latencies());
+        let others = [plots.switches(), plots.cpu()];
+        let bars = std::iter::once(plots.operations()).chain(latencies).chain(others);
+        return bars.map(|bars| (bars.svg(), false)).collect();
     }
     vec![
         (plots.throughput().svg(), false),
