@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -155,7 +155,14 @@ pub fn unmount(at: &Path, how: How) -> io::Result<()> {
         Err(Errno::PERM) => {}
         done => return Ok(done?),
     }
-    let aborted = if how == How::Now { mounted_at(at)? } else { None };
+    // Opened while the mount is there: later another may have its number.
+    let abort = match how {
+        How::Now => mounted_at(at)?.and_then(|Mounted { minor, .. }| {
+            let path = format!("/sys/fs/fuse/connections/{minor}/abort");
+            fs::File::options().write(true).open(path).ok()
+        }),
+        How::Idle => None,
+    };
     let mut helper = Command::new("fusermount3");
     helper.arg("-u").args((how == How::Now).then_some("-z")).arg("--").arg(at);
     let said = helper.stdin(Stdio::null()).output().map_err(|error| {
@@ -164,8 +171,8 @@ pub fn unmount(at: &Path, how: How) -> io::Result<()> {
     if said.status.success() {
         // The helper leaves programs waiting for a daemon that does not answer. The user who
         // mounted it may end that, where the kernel's list of connections can be reached.
-        if let Some(Mounted { minor, .. }) = aborted {
-            let _ = fs::write(format!("/sys/fs/fuse/connections/{minor}/abort"), "1");
+        if let Some(mut abort) = abort {
+            let _ = abort.write_all(b"1");
         }
         return Ok(());
     }

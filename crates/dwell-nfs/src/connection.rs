@@ -193,6 +193,11 @@ impl Connection {
         self.shared.link.borrow_mut().engine_mut().congested(now);
     }
 
+    /// Whether it was lost and is not being made again.
+    pub(crate) fn is_down(&self) -> bool {
+        self.shared.link.borrow().is_down()
+    }
+
     /// Requests that are not over.
     pub fn pending(&self) -> usize {
         self.shared.link.borrow().engine().pending()

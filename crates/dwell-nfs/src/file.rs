@@ -9,7 +9,7 @@ use crate::connection::Payload;
 use crate::error::{Error, Result, Why};
 use crate::nfs3::{Commit, Handle, Read, Stable, Write, Written};
 use crate::procedure::Procedure;
-use crate::ranges::Ranges;
+use crate::ranges::{Held, Ranges};
 use crate::uncommitted::{Piece, Uncommitted};
 use crate::xdr::Reader;
 
@@ -166,6 +166,17 @@ impl Writer {
         }
         let held = self.ranges.hold(offset..offset + data.len() as u64).await;
         self.send(offset, &data.held(Some(held)), Stable::FileSync).await
+    }
+
+    /// Waits until no call may write to the file any more; later writes wait until what this
+    /// returns is dropped.
+    pub(crate) async fn settled(&self) -> Rc<Held> {
+        self.ranges.hold(0..u64::MAX).await
+    }
+
+    /// Whether a call may still write to the file.
+    pub(crate) fn is_writing(&self) -> bool {
+        self.ranges.any()
     }
 
     /// Writes to a range that the data holds.

@@ -119,6 +119,11 @@ impl<P: AsRef<[u8]>> Link<P> {
         self.broken.as_ref()
     }
 
+    /// Whether it was lost and is not being made again.
+    pub fn is_down(&self) -> bool {
+        matches!(self.state, State::Down { .. })
+    }
+
     /// Does all that can be done now: connects, looks at timers, sends, receives. Requests that are
     /// over go to `done`.
     pub fn turn(&mut self, now: Ns, done: &mut dyn FnMut(Done<P>)) {

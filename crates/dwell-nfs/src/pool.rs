@@ -9,6 +9,7 @@ use std::time::Duration;
 use dwell::executor::Handle as Tasks;
 
 use crate::connection::{Connection, Health};
+use crate::engine::Counters;
 use crate::nfs3::Null;
 
 /// After a server refused a further connection, it is asked again so much later.
@@ -19,22 +20,27 @@ pub(crate) struct Pool {
     there: RefCell<Vec<Rc<Connection>>>,
     /// How many more are asked for, or were refused a moment ago.
     asked: Cell<usize>,
+    /// What happened on connections that are not there any more.
+    gone: Cell<Counters>,
 }
 
 impl Pool {
     /// The connection that a client must have.
     pub fn new(first: Connection) -> Rc<Pool> {
-        Rc::new(Pool { there: RefCell::new(vec![Rc::new(first)]), asked: Cell::new(0) })
+        let there = RefCell::new(vec![Rc::new(first)]);
+        Rc::new(Pool { there, asked: Cell::new(0), gone: Cell::default() })
     }
 
     /// Asks for connections, until there are `count`. One has its first request once the server
-    /// has answered on it, so that no request waits for a connection that is refused.
+    /// has answered on it, so that no request waits for a connection that is refused. A further
+    /// connection that was lost, and on which nothing waits, is asked for in the same way.
     pub fn ask_for(
         self: &Rc<Self>,
         count: usize,
         tasks: &Tasks,
         open: impl Fn() -> io::Result<Connection>,
     ) {
+        self.drop_lost();
         while self.there.borrow().len() + self.asked.get() < count {
             self.asked.set(self.asked.get() + 1);
             let (opened, pool, timer) = (open(), Rc::downgrade(self), tasks.clone());
@@ -52,6 +58,24 @@ impl Pool {
             };
             tasks.spawn(ask).detach();
         }
+    }
+
+    fn drop_lost(&self) {
+        let is_lost = |connection: &Connection| connection.is_down() && connection.pending() == 0;
+        let mut there = self.there.borrow_mut();
+        if !there.iter().skip(1).any(|connection| is_lost(connection)) {
+            return;
+        }
+        let (mut place, mut gone) = (0, self.gone.get());
+        there.retain(|connection| {
+            let is_kept = place == 0 || !is_lost(connection);
+            place += 1;
+            if !is_kept {
+                gone += connection.health().counters;
+            }
+            is_kept
+        });
+        self.gone.set(gone);
     }
 
     async fn try_one(pool: &Weak<Pool>, connection: Connection) -> bool {
@@ -73,7 +97,7 @@ impl Pool {
 
     /// How they are doing, together.
     pub fn health(&self) -> Health {
-        let mut all = Health::default();
+        let mut all = Health { counters: self.gone.get(), ..Health::default() };
         for connection in &*self.there.borrow() {
             let one = connection.health();
             all.window += one.window;

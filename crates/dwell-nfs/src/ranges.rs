@@ -26,6 +26,11 @@ pub(crate) struct Held {
 }
 
 impl Ranges {
+    /// Whether there is a range that a call may write to.
+    pub fn any(&self) -> bool {
+        !self.asked.borrow().is_empty()
+    }
+
     /// Waits until no earlier call may write to this range.
     pub async fn hold(self: &Rc<Self>, range: Range<u64>) -> Rc<Held> {
         let number = self.last.get() + 1;

@@ -9,6 +9,9 @@ use std::rc::Rc;
 use crate::connection::Payload;
 use crate::nfs3::Verifier;
 
+/// Memory that keeping a piece takes beside its data, about, in bytes.
+const PIECE_BYTES: u64 = 256;
+
 /// Data that the server took and that is not known to be durable.
 #[derive(Clone, Debug)]
 pub(crate) struct Piece {
@@ -17,6 +20,8 @@ pub(crate) struct Piece {
     /// Tells it from what is written to the same place later.
     pub number: u64,
     verifier: Verifier,
+    /// Memory that its data keeps, in bytes: it may be a part of what was written.
+    memory: usize,
 }
 
 impl Piece {
@@ -34,14 +39,15 @@ pub(crate) struct Uncommitted {
     /// The verifier that was seen last, and how often it was another than the one before.
     verifier: Option<Verifier>,
     restarts: u64,
-    /// How much there is, in bytes, and with that of other files.
+    /// How much there is, in bytes.
     bytes: u64,
+    /// The same with that of other files, and with what each piece takes beside its data.
     all: Rc<Cell<u64>>,
 }
 
 impl Drop for Uncommitted {
     fn drop(&mut self) {
-        self.removed(self.bytes);
+        self.removed(self.bytes, self.pieces.len());
     }
 }
 
@@ -53,14 +59,16 @@ impl Uncommitted {
         uncommitted
     }
 
-    fn added(&mut self, bytes: u64) {
+    fn keep(&mut self, piece: Piece) {
+        let bytes = piece.data.len() as u64;
         self.bytes += bytes;
-        self.all.set(self.all.get() + bytes);
+        self.all.set(self.all.get() + bytes + PIECE_BYTES);
+        self.pieces.insert(piece.offset, piece);
     }
 
-    fn removed(&mut self, bytes: u64) {
+    fn removed(&mut self, bytes: u64, pieces: usize) {
         self.bytes -= bytes;
-        self.all.set(self.all.get() - bytes);
+        self.all.set(self.all.get() - bytes - pieces as u64 * PIECE_BYTES);
     }
 
     /// The server took these bytes. `verifier` is `None` where they are durable already.
@@ -69,8 +77,8 @@ impl Uncommitted {
         self.last += 1;
         if let Some(verifier) = verifier {
             self.saw(verifier);
-            self.added(data.len() as u64);
-            self.pieces.insert(offset, Piece { offset, data, number: self.last, verifier });
+            let (number, memory) = (self.last, data.len());
+            self.keep(Piece { offset, data, number, verifier, memory });
         }
     }
 
@@ -87,11 +95,16 @@ impl Uncommitted {
         {
             let Some(piece) = self.pieces.remove(&start) else { return };
             let (whole, bytes) = (piece.range(), piece.data.len());
-            self.removed(bytes as u64);
+            self.removed(bytes as u64, 1);
             let mut keep = |offset: u64, part: Range<usize>| {
-                self.added(part.len() as u64);
-                let piece = Piece { offset, data: piece.data.part(part), ..piece.clone() };
-                self.pieces.insert(offset, piece);
+                let mut data = piece.data.part(part);
+                let mut memory = piece.memory;
+                // A small part does not keep all of what was written.
+                if data.len() < memory / 2 {
+                    memory = data.len();
+                    data = Payload::new(data.as_ref().to_vec());
+                }
+                self.keep(Piece { offset, data, memory, ..piece.clone() });
             };
             if whole.end > range.end {
                 keep(range.end, (range.end - start) as usize..bytes);
@@ -152,13 +165,13 @@ impl Uncommitted {
     pub fn committed(&mut self, last: u64, verifier: Verifier) -> Vec<Piece> {
         self.saw(verifier);
         let is_durable = |piece: &Piece| piece.number <= last && piece.verifier == verifier;
-        let mut durable = 0;
+        let (mut durable, before) = (0, self.pieces.len());
         self.pieces.retain(|_, piece| {
             let is_durable = is_durable(piece);
             durable += if is_durable { piece.data.len() as u64 } else { 0 };
             !is_durable
         });
-        self.removed(durable);
+        self.removed(durable, before - self.pieces.len());
         self.pieces.values().filter(|piece| piece.number <= last).cloned().collect()
     }
 
@@ -200,6 +213,26 @@ mod tests {
             assert_eq!(seen, model, "after write {number}");
             assert_eq!(kept.bytes(), model.iter().filter(|byte| **byte != 0).count() as u64);
         }
+    }
+
+    #[test]
+    fn memory_of_pieces_counts_into_all() {
+        let all = Rc::default();
+        let (mut kept, verifier) = (Uncommitted::within(&all), [0; 8]);
+        kept.took(0, Payload::new(vec![1; 1000]), Some(verifier));
+        assert_eq!((kept.bytes(), all.get()), (1000, 1000 + PIECE_BYTES));
+        let first = kept.pieces[&0].data.as_ref().as_ptr();
+        kept.took(700, Payload::new(vec![2; 10]), Some(verifier));
+        assert_eq!((kept.bytes(), all.get()), (1000, 1000 + 3 * PIECE_BYTES));
+        // The larger part shares what was written, and the smaller one is a copy.
+        assert_eq!(kept.pieces[&0].data.as_ref().as_ptr(), first);
+        assert_eq!((kept.pieces[&0].memory, kept.pieces[&710].memory), (1000, 290));
+        kept.took(300, Payload::new(vec![3; 400]), Some(verifier));
+        assert_eq!(kept.pieces[&0].memory, 300);
+        kept.committed(kept.last() - 1, verifier);
+        assert_eq!((kept.bytes(), all.get()), (400, 400 + PIECE_BYTES));
+        drop(kept);
+        assert_eq!(all.get(), 0);
     }
 
     #[test]

@@ -341,7 +341,9 @@ fn a_connection_that_a_server_closes_for_idleness_is_made_again_when_there_is_so
         client.tasks().sleep(Duration::from_secs(1)).await;
         assert_eq!(server.connections.load(Ordering::Relaxed), before, "nothing is to be sent");
         client.call_null().await?;
-        assert_eq!(server.connections.load(Ordering::Relaxed), before + 1);
+        // The one that the request needs, and perhaps already the further one.
+        let after = server.connections.load(Ordering::Relaxed);
+        assert!((before + 1..=before + 2).contains(&after), "{before} {after}");
         Ok(())
     })
     .unwrap();

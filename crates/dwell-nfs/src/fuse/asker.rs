@@ -27,7 +27,10 @@ fn is_killed(stat: &str) -> Option<bool> {
     let (_, fields) = stat.rsplit_once(')')?;
     let field = |number: usize| fields.split_ascii_whitespace().nth(number - 3)?.parse().ok();
     let (pending, exit_code): (u64, u64) = (field(31)?, field(52)?);
-    Some(pending & 1 << (libc::SIGKILL - 1) != 0 || exit_code & 0x7f != 0)
+    // The system puts there, too, by which signal a thread is stopped.
+    let signal = exit_code as i32 & 0x7f;
+    let is_stopped = (libc::SIGSTOP..=libc::SIGTTOU).contains(&signal);
+    Some(pending & 1 << (libc::SIGKILL - 1) != 0 || signal != 0 && !is_stopped)
 }
 
 #[cfg(test)]
@@ -47,6 +50,10 @@ mod tests {
         assert_eq!(is_killed(&stat(1 << 16, 0)), Some(false));
         assert_eq!(is_killed(&stat(0, 3 << 8)), Some(false));
         assert_eq!(is_killed(&stat(0, 15)), Some(true));
+        for signal in [libc::SIGSTOP, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU] {
+            assert_eq!(is_killed(&stat(0, signal as u32)), Some(false));
+            assert_eq!(is_killed(&stat(1 << 8, signal as u32)), Some(true));
+        }
         assert_eq!(is_killed("7 (x) R 1"), None);
         assert!(!Asker(0).is_killed() && !Asker(std::process::id()).is_killed());
     }

@@ -23,6 +23,18 @@ const KEPT_BYTES: u64 = 64 << 20;
 /// TCP wait before they are sent again: 30 s, unless `timeo` says otherwise.
 const LAST_TRIES: u64 = 3;
 
+/// A write that the kernel makes by itself, as long as it is under way.
+struct Unheard<'e>(&'e Export, (u64, u64));
+
+impl Drop for Unheard<'_> {
+    fn drop(&mut self) {
+        let mut unheard = self.0.unheard.borrow_mut();
+        if let Some(place) = unheard.iter().position(|one| *one == self.1) {
+            unheard.swap_remove(place);
+        }
+    }
+}
+
 impl Export {
     fn writer_of(&self, number: u64) -> Outcome<Rc<Writer>> {
         let mut nodes = self.nodes.borrow_mut();
@@ -50,6 +62,11 @@ impl Export {
     ) -> Outcome<u32> {
         let writer = self.writer_of(number)?;
         let bytes = data.len() as u32;
+        let _unheard = unheard.then(|| {
+            let one = (number, u64::from(bytes));
+            self.unheard.borrow_mut().push(one);
+            Unheard(self, one)
+        });
         let written = self.write_within(&writer, offset, Payload::new(data)).await;
         written.map(|()| bytes).map_err(|error| {
             let told = errno(&error);
@@ -81,15 +98,19 @@ impl Export {
 
     /// Makes what was written to a file durable. Where that fails, it is kept for the next time.
     pub async fn commit(&self, number: u64) -> Outcome<()> {
-        self.commit_file(number).await.map_err(|error| errno(&error))
+        self.commit_file(number, true).await.map_err(|error| errno(&error))
     }
 
-    async fn commit_file(&self, number: u64) -> Result<()> {
+    /// As [`Export::commit`]; `is_heard` says that a program which uses the file is told.
+    async fn commit_file(&self, number: u64, is_heard: bool) -> Result<()> {
         let Some(writer) = self.writer(number) else { return Ok(()) };
         let done = writer.commit().await.map(drop);
         if done.as_ref().is_err_and(|error| error.status() == Some(Status::STALE)) {
-            // The file is gone, and its data with it.
-            if let Some(node) = self.nodes.borrow_mut().get_mut(number) {
+            // The file is gone, and its data with it. A program that has it open is told by its
+            // next fsync or close, which has to find the data for that.
+            if let Some(node) = self.nodes.borrow_mut().get_mut(number)
+                && (is_heard || node.opens == 0)
+            {
                 node.writer = None;
             }
         }
@@ -100,7 +121,7 @@ impl Export {
     /// A file was closed for the last time by one of those that have it open.
     pub async fn release(&self, number: u64) {
         // A mapping may have been written to after the file was closed.
-        if let Err(error) = self.commit_file(number).await {
+        if let Err(error) = self.commit_file(number, true).await {
             self.tell(number, error);
         }
         let kept = {
@@ -128,8 +149,8 @@ impl Export {
         let numbers = self.nodes.borrow().unfinished();
         let outcome = Cell::new(Ok(()));
         let commits = numbers.into_iter().map(async |number| {
-            if let Err(errno) = self.commit(number).await {
-                outcome.set(Err(errno));
+            if let Err(error) = self.commit_file(number, false).await {
+                outcome.set(Err(errno(&error)));
             }
             Ok(())
         });
@@ -154,6 +175,11 @@ impl Export {
         for number in unfinished {
             let bytes = self.writer(number).map_or(0, |writer| writer.uncommitted_bytes());
             let what = format!("{bytes} bytes that were written are lost");
+            self.tell(number, Error::invalid("", what));
+            lost += bytes;
+        }
+        for (number, bytes) in self.unheard.take() {
+            let what = format!("{bytes} bytes that a program wrote to a mapping are lost");
             self.tell(number, Error::invalid("", what));
             lost += bytes;
         }

@@ -23,6 +23,9 @@ use super::freshness::lifetime;
 use super::nodes::Nodes;
 use super::reserved::Reserved;
 
+/// Entries that every directory has: itself and the one above.
+pub(super) const DOTS: u64 = 2;
+
 /// What errors call a file by: the kernel tells programs their number alone.
 pub(super) const PATH: &str = "";
 
@@ -46,6 +49,8 @@ pub(super) struct Entry {
 /// The entries of a directory that is open.
 struct Listing {
     items: Rc<Vec<Item>>,
+    /// Whether the kernel has all of them.
+    is_read: Cell<bool>,
     _kept: Reserved,
 }
 
@@ -56,6 +61,8 @@ pub(super) struct Export {
     /// Bytes of what was written and is not known to be durable, and of listings.
     pub(super) kept: Rc<Cell<u64>>,
     pub(super) told: RefCell<Told>,
+    /// Writes under way that no program hears of: to which file, and how many bytes.
+    pub(super) unheard: RefCell<Vec<(u64, u64)>>,
     /// Directories that are open, as they were when they were first read.
     listings: RefCell<BTreeMap<u64, Option<Listing>>>,
     last: Cell<u64>,
@@ -85,6 +92,7 @@ impl Export {
             client,
             kept: Rc::default(),
             told: RefCell::new(told),
+            unheard: RefCell::default(),
             nodes: RefCell::default(),
             listings: RefCell::default(),
             last: Cell::new(0),
@@ -171,6 +179,13 @@ impl Export {
         // What was written goes before: sent again later, it would undo a cut, and give the file
         // another time and lesser rights.
         self.commit(number).await?;
+        // A killed program's writes may still be on their way: one that arrives after a cut would
+        // undo it.
+        let writer = self.writer(number).filter(|_| to.bytes.is_some());
+        let _settled = match &writer {
+            Some(writer) => Some(writer.settled().await),
+            None => None,
+        };
         self.client.change(self.handle(number)?, to, &PATH).await.map_err(|error| errno(&error))?;
         self.attributes(number).await
     }
@@ -386,21 +401,28 @@ impl Export {
             let listing = listings.get(&handle).and_then(Option::as_ref).filter(|_| from > 0);
             listing.map(|listing| listing.items.clone())
         };
-        match known {
-            Some(known) => Ok(known),
+        let items = match known {
+            Some(known) => known,
             None => {
                 let directory = self.handle(number)?;
-                let items = Rc::new(
-                    self.client.list(directory, &PATH).await.map_err(|error| errno(&error))?,
-                );
+                let items = self.client.list(directory, &PATH).await;
+                let items = Rc::new(items.map_err(|error| errno(&error))?);
                 self.keep_listing(handle, &items);
-                Ok(items)
+                items
             }
+        };
+        // The kernel asks once more when it has all of them.
+        if from >= items.len() as u64 + DOTS
+            && let Some(Some(listing)) = self.listings.borrow().get(&handle)
+        {
+            listing.is_read.set(true);
         }
+        Ok(items)
     }
 
-    /// Keeps a listing until its directory is closed. Where there is no room for it, the oldest go:
-    /// a program that goes on with one of those has its directory listed again.
+    /// Keeps a listing until its directory is closed. Where there is no room for it, the oldest of
+    /// those go that were read to their end. A program goes on with another by the number of an
+    /// entry, which means nothing in a newer listing.
     fn keep_listing(&self, handle: u64, items: &Rc<Vec<Item>>) {
         let bytes = items.iter().map(|item| size_of::<Item>() + item.name.len()).sum::<usize>();
         let kept = Reserved::new(&self.kept, bytes as u64);
@@ -409,9 +431,13 @@ impl Export {
             if self.kept.get() <= self.client.url().kept_bytes {
                 break;
             }
-            *older = None;
+            older.take_if(|listing| listing.is_read.get());
         }
-        listings.insert(handle, Some(Listing { items: items.clone(), _kept: kept }));
+        // A killed program's directory may have been closed meanwhile.
+        if let Some(place) = listings.get_mut(&handle) {
+            let (items, is_read) = (items.clone(), Cell::new(false));
+            *place = Some(Listing { items, is_read, _kept: kept });
+        }
     }
 
     pub async fn space(&self) -> Outcome<(crate::nfs3::SpaceLeft, u32, u32)> {

@@ -6,6 +6,7 @@ use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,15 +19,13 @@ use fuser::{
 
 use crate::nfs3::{SetAttributes, SetTime, Time};
 
-use super::export::{Entry, Errno, Outcome, file_type, name_of};
+use super::export::{DOTS, Entry, Errno, Export, Outcome, file_type, name_of};
 use super::post::Post;
 
 /// Bytes that one write may carry, and that the kernel may read ahead.
 const MAX_BYTES: u32 = 1 << 20;
 /// Numbers of files are not used again while the kernel knows them.
 const GENERATION: Generation = Generation(0);
-/// Entries that every directory has: itself and the one above.
-const DOTS: u64 = 2;
 
 /// What the kernel talks to.
 pub(super) struct Kernel(Arc<Post>);
@@ -290,12 +289,15 @@ impl Filesystem for Kernel {
     ) {
         // Kept until the server has made it durable.
         let (data, unheard) = (data.to_vec(), asked.pid() == 0);
-        self.0.answer(asked, async move |export| {
-            match export.write(id.0, offset, data, unheard).await {
+        let work =
+            async move |export: Rc<Export>| match export.write(id.0, offset, data, unheard).await {
                 Ok(bytes) => reply.written(bytes),
                 Err(errno) => reply.error(out(errno)),
-            }
-        });
+            };
+        match unheard {
+            true => self.0.run(work),
+            false => self.0.answer(asked, work),
+        }
     }
 
     fn flush(&self, asked: &Request, id: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {

@@ -77,12 +77,20 @@ pub fn take_over(at: &Path) -> Result<bool> {
 /// # Errors
 /// Nothing is mounted there; somebody uses it; what the system refuses.
 pub fn unmount(at: &Path, force: bool) -> Result<()> {
+    unmount_as(at, |there| force || there.is_stale())
+}
+
+fn export_at(at: &Path) -> Result<Option<mounts::Mounted>> {
+    let there = mounts::mounted_at(at).map_err(failed("reading the table of mounts", at))?;
+    Ok(there.filter(|there| there.is_from(&[EXPORT])))
+}
+
+fn unmount_as(at: &Path, is_forced: impl FnOnce(&mounts::Mounted) -> bool) -> Result<()> {
     let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
-    let there = mounts::mounted_at(&at).map_err(failed("reading the table of mounts", &at))?;
-    let Some(there) = there.filter(|there| there.is_from(&[EXPORT])) else {
+    let Some(there) = export_at(&at)? else {
         return Err(Error::invalid(at.display(), "no export is mounted there"));
     };
-    let how = if force || there.is_stale() { How::Now } else { How::Idle };
+    let how = if is_forced(&there) { How::Now } else { How::Idle };
     mounts::unmount(&at, how).map_err(|error| match error.kind() {
         io::ErrorKind::ResourceBusy => {
             let users = mounts::users(&at, MOST_USERS).join(", ");
@@ -186,12 +194,19 @@ impl Mounted {
 }
 
 impl Stopper {
-    /// As [`unmount`].
+    /// As [`unmount`], for the process that serves the mount: it does not ask the server whether
+    /// anybody answers for it, which would wait for a server that is away.
     ///
     /// # Errors
     /// As [`unmount`].
     pub fn stop(&self, force: bool) -> Result<()> {
-        unmount(&self.0, force)
+        unmount_as(&self.0, |_| force)
+    }
+
+    /// Whether an export is mounted there still. Without one, what was written is being made
+    /// durable, as long as the server answers.
+    pub fn is_mounted(&self) -> bool {
+        export_at(&self.0).is_ok_and(|there| there.is_some())
     }
 }
 

@@ -83,8 +83,10 @@ impl Nodes {
         let Some(node) = self.by_number.get_mut(&number) else { return };
         node.lookups = node.lookups.saturating_sub(lookups);
         // The next program to open the file, or the end of the mount, makes the rest durable.
-        let is_durable = node.writer.as_ref().is_none_or(|writer| writer.uncommitted_bytes() == 0);
-        if node.lookups == 0 && node.opens == 0 && is_durable && number != ROOT {
+        // A killed program's writes that are on their way go before those of the next program.
+        let is_over = |writer: &Rc<Writer>| writer.uncommitted_bytes() == 0 && !writer.is_writing();
+        let is_over = node.writer.as_ref().is_none_or(is_over);
+        if node.lookups == 0 && node.opens == 0 && is_over && number != ROOT {
             self.by_handle.remove(&node.handle);
             self.by_number.remove(&number);
         }

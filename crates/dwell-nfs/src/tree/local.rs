@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
@@ -16,6 +16,7 @@ use rustix::fs::{
     renameat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::fs::{FileType, makedev};
+use rustix::io::Errno;
 
 use super::Facts;
 use crate::nfs3::{Kind, Time};
@@ -74,7 +75,12 @@ impl Local {
             return act(self.held.as_fd());
         }
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
-        act(openat2(&*self.held, below, DIRECTORY, Mode::empty(), resolve)?.as_fd())
+        let there = match openat2(&*self.held, below, DIRECTORY, Mode::empty(), resolve) {
+            // An older kernel, or a container that lets nobody ask for it.
+            Err(Errno::NOSYS | Errno::PERM) => walk(self.held.as_fd(), below)?,
+            there => there?,
+        };
+        act(there.as_fd())
     }
 
     /// Does something to its name, in its directory.
@@ -104,7 +110,7 @@ impl Local {
             match facts(entries.fd()?, OsStr::from_bytes(&name)) {
                 Ok(facts) => found.push((name.clone(), self.inner(&name), facts)),
                 // Removed since it was listed.
-                Err(rustix::io::Errno::NOENT) => {}
+                Err(Errno::NOENT) => {}
                 Err(error) => return Err(error.into()),
             }
         }
@@ -189,6 +195,16 @@ impl Local {
     }
 }
 
+/// Opens a directory below another one name after the other, none of which may be a link.
+fn walk(from: BorrowedFd<'_>, below: &Path) -> Done<OwnedFd> {
+    let mut there = openat(from, ".", DIRECTORY, Mode::empty())?;
+    for component in below.components() {
+        let Component::Normal(name) = component else { return Err(Errno::XDEV) };
+        there = openat(&there, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(there)
+}
+
 fn facts(at: BorrowedFd<'_>, name: &OsStr) -> Done<Facts> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(at, name, flags, StatxFlags::BASIC_STATS).map(|found| (&found).into())
@@ -227,5 +243,27 @@ impl From<&Statx> for Facts {
             changed: time(found.stx_ctime),
             times_fit: is_one(found.stx_mtime) && is_one(found.stx_atime),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_walk_finds_directories_below_and_follows_no_link() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
+        std::fs::write(dir.path().join("a/b/x"), b"").unwrap();
+        std::os::unix::fs::symlink("b", dir.path().join("a/link")).unwrap();
+        let held = Local::directory(&dir.path().join("a")).unwrap().held;
+        let walked = |below: &str| walk(held.as_fd(), Path::new(below));
+        let there = walked("b").unwrap();
+        assert!(facts(there.as_fd(), OsStr::new("x")).is_ok());
+        assert_eq!(walked("link").err(), Some(Errno::NOTDIR));
+        assert_eq!(walked("link/b").err(), Some(Errno::NOTDIR));
+        assert_eq!(walked("../a").err(), Some(Errno::XDEV));
+        assert_eq!(walked("/").err(), Some(Errno::XDEV));
+        assert_eq!(walked("b/none").err(), Some(Errno::NOENT));
     }
 }

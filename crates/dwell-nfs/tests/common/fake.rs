@@ -108,7 +108,7 @@ impl Fake {
     }
 
     /// As [`Fake::start`], but closes all connections after the first so many, and those on which
-    /// nothing comes for so long.
+    /// nothing comes for so long after an answer.
     pub fn start_for(
         most: u64,
         idle: Option<Duration>,
@@ -128,9 +128,8 @@ impl Fake {
                 if let Ok(stream) = stream
                     && counted.fetch_add(1, Ordering::Relaxed) < most
                 {
-                    stream.set_read_timeout(idle).unwrap();
                     let _ = stream.set_nodelay(true);
-                    std::thread::spawn(move || drop(serve(stream, &tell)));
+                    std::thread::spawn(move || drop(serve(stream, idle, &tell)));
                 }
             }
         });
@@ -174,7 +173,7 @@ fn word(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-fn serve(mut stream: TcpStream, tell: &Teller) -> std::io::Result<()> {
+fn serve(mut stream: TcpStream, idle: Option<Duration>, tell: &Teller) -> std::io::Result<()> {
     loop {
         let mut mark = [0; 4];
         stream.read_exact(&mut mark)?;
@@ -190,6 +189,7 @@ fn serve(mut stream: TcpStream, tell: &Teller) -> std::io::Result<()> {
             }
         };
         stream.write_all(&reply)?;
+        stream.set_read_timeout(idle)?;
     }
 }
 

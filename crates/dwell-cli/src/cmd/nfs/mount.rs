@@ -75,13 +75,17 @@ fn serve(args: &Mount) -> Result<()> {
     };
     let mounted = Mounted::start_telling(&url, &args.directory, told)?;
     let stopper = mounted.stopper();
-    let mut before = false;
+    let (mut before, place) = (false, at.clone());
     let stop = move |signal| {
-        let force = signal == signals::TERMINATE || before;
-        before = true;
-        if let Err(error) = stopper.stop(force) {
-            let _ = writeln!(std::io::stderr(), "dwell: {error} (once more to force it)");
+        let asked_before = std::mem::replace(&mut before, true);
+        let force = signal == signals::TERMINATE || asked_before;
+        let Err(error) = stopper.stop(force) else { return };
+        if asked_before && !stopper.is_mounted() {
+            let what = "ended before everything that programs wrote was durable";
+            let _ = writeln!(std::io::stderr(), "dwell: {place}: {what}");
+            std::process::exit(1);
         }
+        let _ = writeln!(std::io::stderr(), "dwell: {error} (once more to force it)");
     };
     signals::each(stop).context("cannot watch for signals")?;
     word += &format!("{url} is mounted at {at}; locks are local to this machine\n");
