@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The shared library's name for the dynamic linker: programs built against one minor version
-//! before 1.0, one major version after, run with any other release of it.
+//! How the shared library is linked. Its name for the dynamic linker: programs built against one
+//! minor version before 1.0, one major version after, run with any other release of it. It stays
+//! loaded, for a thread of its own may outlive `dlclose`.
 
 fn main() {
     let version =
@@ -10,5 +11,6 @@ fn main() {
         major => format!("libdwell.so.{major}"),
     };
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,{soname}");
+    println!("cargo:rustc-cdylib-link-arg=-Wl,-z,nodelete");
     println!("cargo:rerun-if-changed=build.rs");
 }

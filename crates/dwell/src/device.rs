@@ -21,6 +21,11 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+
+use dwell_policy::Ns;
+
+use crate::clock;
 
 #[doc(hidden)]
 pub use interrupts::IrqName;
@@ -269,7 +274,20 @@ impl fmt::Display for Device {
 /// Whether a kernel thread may have to carry out the requests of the disk of this number
 /// (`major:minor`), or of what has none. That none does is certain only of local NVMe and virtio.
 pub(crate) fn may_need_worker(number: &str) -> bool {
-    Sysfs::default().may_need_worker(number)
+    /// Another disk may get the number, but hardly within this.
+    const KNOWN_FOR: Ns = 1_000_000_000;
+    static KNOWN: Mutex<Vec<(String, Ns, bool)>> = Mutex::new(Vec::new());
+    let ask = || Sysfs::default().may_need_worker(number);
+    // A forked child may find it taken by a thread that it does not have.
+    let Ok(mut known) = KNOWN.try_lock() else { return ask() };
+    let now = clock::now();
+    known.retain(|(_, at, _)| now - at < KNOWN_FOR);
+    if let Some((_, _, may)) = known.iter().find(|(of, ..)| of == number) {
+        return *may;
+    }
+    let may = ask();
+    known.push((number.to_owned(), now, may));
+    may
 }
 
 /// [`Device::beneath`] on a machine that a test may have made up.

@@ -126,8 +126,12 @@ where
         });
         let in_flight = InFlight::of(device);
         let number = device.split_once('@').map_or(device, |(number, _)| number);
-        if let Some(monitor) = monitor.as_ref().filter(|_| policy.looks_at_backlog()) {
-            in_flight.watch(number, monitor);
+        if let Some(monitor) = &monitor {
+            monitor.keep(&in_flight);
+            learner.iter().for_each(|learner| monitor.keep(learner));
+            if policy.looks_at_backlog() {
+                in_flight.watch(number, monitor);
+            }
         }
         let admission =
             monitor.map(|monitor| Admission::new(monitor, device::may_need_worker(number)));

@@ -46,8 +46,9 @@ pub fn register() {
         );
         open::register_paths(Box::new(|path, options| {
             // The directory of a file that is still to be made decides.
-            let near = if path.exists() { path } else { path.parent()? };
-            let facts = rustix::fs::statfs(near).ok()?;
+            let facts = rustix::fs::statfs(path);
+            let facts =
+                facts.or_else(|_| rustix::fs::statfs(path.parent().unwrap_or(path))).ok()?;
             if facts.f_type as i64 != ask::FUSE {
                 return None;
             }

@@ -102,6 +102,7 @@ pub struct SystemMonitor {
     thread: Option<JoinHandle<()>>,
     pid: u32,
     watchers: Watchers,
+    kept: Kept,
     /// The host page and who shares it; what is remembered lies beside it.
     page: Option<(PathBuf, Sharing)>,
     remembered: OnceLock<Option<Result<Arc<Remembered>, String>>>,
@@ -110,6 +111,9 @@ pub struct SystemMonitor {
 /// Hears each window's load, until it says `false`.
 #[doc(hidden)]
 pub type Watcher = Box<dyn FnMut(Load) -> bool + Send>;
+
+/// The monitor that is kept for its next user, as its own thread knows it.
+type Kept = Arc<OnceLock<Weak<SystemMonitor>>>;
 
 /// Those who hear of each window.
 #[derive(Clone, Default)]
@@ -121,7 +125,11 @@ impl std::fmt::Debug for Watchers {
     }
 }
 
-static SHARED: Mutex<Weak<SystemMonitor>> = Mutex::new(Weak::new());
+/// The monitor of this process. It stays for a moment after its last user, so that a program that
+/// opens one file after the other starts one thread.
+static SHARED: Mutex<Option<Arc<SystemMonitor>>> = Mutex::new(None);
+/// Windows without a user after which the monitor goes.
+const LINGER: u32 = 10;
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // A panic while it was held leaves numbers that the next window overwrites.
@@ -145,11 +153,13 @@ impl SystemMonitor {
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
         let watchers = Watchers::default();
+        let kept = Kept::default();
         let ticker = Ticker {
             shared: shared.clone(),
             core: core.clone(),
             stop: stop.clone(),
             watchers: watchers.clone(),
+            kept: kept.clone(),
             window,
         };
         let thread = thread::Builder::new()
@@ -166,6 +176,7 @@ impl SystemMonitor {
             thread: Some(thread),
             pid,
             watchers,
+            kept,
             page,
             remembered: OnceLock::new(),
         })
@@ -189,12 +200,22 @@ impl SystemMonitor {
     pub fn shared_with(config: Config) -> io::Result<Arc<SystemMonitor>> {
         let mut shared = lock(&SHARED);
         // In a forked child the one found is the parent's, whose thread is not here.
-        if let Some(monitor) = shared.upgrade().filter(|m| m.pid == std::process::id()) {
-            return Ok(monitor);
+        if let Some(monitor) = shared.as_ref().filter(|m| m.pid == std::process::id()) {
+            return Ok(monitor.clone());
         }
         let monitor = Arc::new(SystemMonitor::start(config)?);
-        *shared = Arc::downgrade(&monitor);
+        let _ = monitor.kept.set(Arc::downgrade(&monitor));
+        *shared = Some(monitor.clone());
         Ok(monitor)
+    }
+
+    /// Gives up a monitor that is kept for the next user, if there is none yet.
+    fn leave(kept: &Weak<SystemMonitor>) {
+        let mut shared = lock(&SHARED);
+        let ours = shared.as_ref().is_some_and(|monitor| Arc::as_ptr(monitor) == kept.as_ptr());
+        let left = if ours && kept.strong_count() == 1 { shared.take() } else { None };
+        drop(shared);
+        drop(left);
     }
 
     /// What processes found out about devices, opened when it is first asked for. Where it cannot
@@ -242,6 +263,19 @@ impl SystemMonitor {
         if !self.stop.load(Relaxed) {
             watchers.push(watcher);
         }
+    }
+
+    /// Keeps what belongs to a device for a moment after its last file: the next one finds it.
+    pub(crate) fn keep<T: Send + Sync + 'static>(&self, of_device: &Arc<T>) {
+        // Another file has it, and so had it kept.
+        if Arc::strong_count(of_device) > 1 {
+            return;
+        }
+        let (kept, mut unused) = (of_device.clone(), 0);
+        self.each_window(Box::new(move |_| {
+            unused = if Arc::strong_count(&kept) == 1 { unused + 1 } else { 0 };
+            unused < LINGER
+        }));
     }
 
     /// Why this process shares no limit with others; `None` when it does.
@@ -305,6 +339,7 @@ struct Ticker {
     core: Arc<Mutex<Core>>,
     stop: Arc<AtomicBool>,
     watchers: Watchers,
+    kept: Kept,
     window: Duration,
 }
 
@@ -316,7 +351,7 @@ const DOZE_WINDOWS: u32 = 10;
 impl Ticker {
     fn run(self) {
         sys::block_signals();
-        let mut idle = 0;
+        let (mut idle, mut unused) = (0, 0);
         // Processes that start together must not sample together.
         let mut seed = u64::from(std::process::id()) ^ clock::now();
         let mut wait = self.window / 2;
@@ -337,6 +372,12 @@ impl Ticker {
             idle = if core.requested { 0 } else { idle.saturating_add(1) };
             drop(core);
             lock(&self.watchers.0).retain_mut(|watcher| watcher(load));
+            // Its count is read without a lock, which a forked child might find taken.
+            let kept = self.kept.get().filter(|kept| kept.strong_count() == 1);
+            unused = if kept.is_some() { unused + 1 } else { 0 };
+            if let Some(kept) = kept.filter(|_| unused >= LINGER) {
+                SystemMonitor::leave(kept);
+            }
         }
     }
 
@@ -376,12 +417,20 @@ mod tests {
     }
 
     #[test]
-    fn all_users_of_a_process_find_one_monitor_and_its_thread_ends_with_the_last() {
+    fn all_users_of_a_process_find_one_monitor_and_its_thread_ends_soon_after_the_last() {
         let (a, b) = (SystemMonitor::shared().unwrap(), SystemMonitor::shared().unwrap());
         assert!(Arc::ptr_eq(&a, &b));
         let (monitor, threads_own, reader) =
             (Arc::downgrade(&a), Arc::downgrade(&a.core), a.reader());
         drop((a, b));
+        // One that comes at once finds the same, and keeps it.
+        let next = SystemMonitor::shared().unwrap();
+        assert!(Weak::ptr_eq(&monitor, &Arc::downgrade(&next)));
+        drop(next);
+        let began = Instant::now();
+        while threads_own.strong_count() > 0 && began.elapsed() < Duration::from_secs(60) {
+            thread::sleep(Duration::from_millis(10));
+        }
         assert!(monitor.upgrade().is_none() && threads_own.upgrade().is_none());
         // The reader outlives the thread.
         reader.note_request();
