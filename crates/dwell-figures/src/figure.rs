@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use dwell_bench::{
     machine::Machine,
     pairs::Sampling,
-    result::write,
+    result::{RoundResult, write},
     stats::{Paired, Summary},
 };
 
@@ -181,6 +181,41 @@ pub struct FigureRow {
     /// How it was sampled, where its interval was sampled until it was narrow.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sampling: Option<Sampling>,
+    /// What both sides of a ratio did: first the one that ours is held against.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sides: Option<[Side; 2]>,
+}
+
+/// What one side of a ratio did, in absolute numbers: medians of its parts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Side {
+    /// Its name in the table.
+    pub name: String,
+    /// Median latency of a request, in nanoseconds; `None` where requests are not timed.
+    pub p50_ns: Option<f64>,
+    /// 99th percentile of it.
+    pub p99_ns: Option<f64>,
+    /// Requests per second.
+    pub per_second: f64,
+    /// CPUs kept busy by whoever serves and waits in user space, 1 for a whole one.
+    pub cores: f64,
+}
+
+impl Side {
+    /// The medians of some rounds.
+    pub fn of(name: &str, rounds: &[RoundResult]) -> Self {
+        let median = |of: &dyn Fn(&RoundResult) -> f64| {
+            Summary::of(rounds.iter().map(of)).map_or(f64::NAN, |summary| summary.median)
+        };
+        let timed = |ns: f64| (ns > 0.0).then_some(ns);
+        Side {
+            name: name.into(),
+            p50_ns: timed(median(&|round| round.p50_ns as f64)),
+            p99_ns: timed(median(&|round| round.p99_ns as f64)),
+            per_second: median(&RoundResult::requests_per_second),
+            cores: median(&|round| (round.user_ns + round.system_ns) as f64 / round.wall_ns as f64),
+        }
+    }
 }
 
 /// What a row says that has not been measured yet, and how the reasons begin for which measuring it
@@ -240,6 +275,7 @@ impl FigureResult {
             unit: case.unit.clone(),
             note: Some(NOT_MEASURED.into()),
             sampling: None,
+            sides: None,
         };
         Ok(FigureResult {
             schema: SCHEMA,
@@ -266,16 +302,17 @@ impl FigureResult {
         ensure!(value.is_finite(), "figure {}: the value of {case:?} is not a number", self.id);
         let row = self.row_mut(case)?;
         (row.measured, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
-        row.verdict = row.target.map(|target| target.judge(low, high));
-        let known = catalogue().figure(&self.id)?.cases.iter().find(|known| known.case == case);
-        let row = self.row_mut(case)?;
-        row.agreement = known.and_then(|known| known.agreement(low, high));
-        row.differs = known.and_then(|known| known.differs.clone());
+        (row.sampling, row.sides) = (None, None);
+        self.judge()
+    }
+
+    /// Adds to a case that was measured what both sides did.
+    pub fn beside(&mut self, case: &str, sides: [Side; 2]) -> Result<()> {
+        self.row_mut(case)?.sides = Some(sides);
         Ok(())
     }
 
-    /// Sets what was sampled in one case, in the case's unit, and judges it: without a doubt by its
-    /// interval, otherwise as inconclusive, for the reason that its note gives.
+    /// Sets what was sampled in one case, in the case's unit, and judges it.
     pub fn sampled(
         &mut self,
         case: &str,
@@ -284,12 +321,17 @@ impl FigureResult {
     ) -> Result<()> {
         self.measured(case, value)?;
         let row = self.row_mut(case)?;
-        if let Some(doubt) = sampling.doubt() {
-            row.verdict = row.verdict.map(|_| Verdict::Inconclusive);
-            row.agreement = row.agreement.map(|_| Agreement::Inconclusive);
-            row.note = Some(doubt);
-        }
+        row.note = baseline_differs(&sampling);
         row.sampling = Some(sampling);
+        self.judge()
+    }
+
+    /// Judges every row that was measured, by its whole interval.
+    fn judge(&mut self) -> Result<()> {
+        let cases = &catalogue().figure(&self.id)?.cases;
+        for row in self.rows.iter_mut().filter(|row| row.measured.is_some()) {
+            row.judge(cases.iter().find(|known| known.case == row.case));
+        }
         Ok(())
     }
 
@@ -349,12 +391,10 @@ impl FigureResult {
             return Ok(None);
         }
         let mut result: FigureResult = serde_json::from_str(&text).with_context(not_one)?;
-        // Why a row differs from a paper may be found out after it was measured.
-        if let Ok(known) = catalogue().figure(id) {
-            for row in result.rows.iter_mut().filter(|row| row.measured.is_some()) {
-                let case = known.cases.iter().find(|known| known.case == row.case);
-                row.differs = case.and_then(|case| case.differs.clone());
-            }
+        // Verdicts are by the rules of today, and reasons may be found after measuring.
+        result.rows.iter_mut().for_each(FigureRow::forget_its_limit);
+        if catalogue().figure(id).is_ok() {
+            result.judge()?;
         }
         Ok(Some(result))
     }
@@ -377,7 +417,36 @@ impl FigureResult {
     }
 }
 
+/// Why a row decides nothing, however its interval lies.
+fn baseline_differs(sampling: &Sampling) -> Option<String> {
+    // A wide interval is judged like a narrow one.
+    Sampling { narrow: true, ..sampling.clone() }.doubt()
+}
+
 impl FigureRow {
+    fn judge(&mut self, known: Option<&Case>) {
+        let (Some(low), Some(high)) = (self.low, self.high) else { return };
+        let odd = self.sampling.as_ref().is_some_and(|of| baseline_differs(of).is_some());
+        let verdict = |verdict| if odd { Verdict::Inconclusive } else { verdict };
+        let agreement = |agreement| if odd { Agreement::Inconclusive } else { agreement };
+        self.verdict = self.target.map(|target| verdict(target.judge(low, high)));
+        self.agreement = known.and_then(|known| known.agreement(low, high)).map(agreement);
+        self.differs = known.and_then(|known| known.differs.clone());
+    }
+
+    /// Notes of older results say that sampling ended at its limit, which decides nothing.
+    fn forget_its_limit(&mut self) {
+        let Some(sampling) = self.sampling.as_ref().filter(|sampling| !sampling.narrow) else {
+            return;
+        };
+        let (Some(limit), Some(note)) = (sampling.doubt(), &self.note) else { return };
+        let Some(remark) = note.strip_prefix(&limit) else { return };
+        let remark = remark.strip_prefix("; ").unwrap_or(remark).to_owned();
+        let parts = [baseline_differs(sampling), Some(remark).filter(|text| !text.is_empty())];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        self.note = (!parts.is_empty()).then(|| parts.join("; "));
+    }
+
     /// Whether nobody has tried to measure it.
     fn is_blank(&self) -> bool {
         self.note.as_deref() == Some(NOT_MEASURED)

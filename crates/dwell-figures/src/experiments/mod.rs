@@ -18,6 +18,7 @@ mod host_page;
 mod its;
 mod its_why;
 mod job;
+mod jobs;
 mod judged;
 mod lab;
 mod large;
@@ -78,7 +79,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 76] = [
+const EXPERIMENTS: [(&str, Experiment); 77] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -121,6 +122,7 @@ const EXPERIMENTS: [(&str, Experiment); 76] = [
     ("M1", job::measure),
     ("M2", mixed::measure),
     ("M3", host_page::measure),
+    ("M4", jobs::measure),
     ("D1", channel::latency),
     ("D2", channel::throughput),
     ("D3", channel::asynchronous),

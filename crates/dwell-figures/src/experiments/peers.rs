@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! P1: Dwell against hand-written loops and other runtimes by queue depth.
+//!
+//! Left to the scheduler, the device's worker moves to and from the contender's CPU, by chance and
+//! most often while a program starts. So each row says where the worker runs.
 
 use std::time::Duration;
 
@@ -12,6 +15,7 @@ use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::chart::{DotRow, Dots, Panel};
 use dwell_bench::contender::{HAND_WRITTEN, is_peer};
+use dwell_bench::fixture::State;
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::{Load, Requests, Row};
 use dwell_bench::stand::Kind;
@@ -19,17 +23,42 @@ use dwell_bench::stats::{Paired, Summary};
 use dwell_bench::subject::Subject;
 use dwell_bench::trial::{Asked, Question};
 
-const DEPTHS: [u32; 5] = [1, 4, 16, 32, 64];
+const CELLS: [Cell; 6] = [
+    Cell { depth: 1, state: State::Apart },
+    Cell { depth: 1, state: State::Together },
+    Cell { depth: 4, state: State::Apart },
+    Cell { depth: 16, state: State::Apart },
+    Cell { depth: 32, state: State::Apart },
+    Cell { depth: 64, state: State::Apart },
+];
 const OURS: &str = "adaptive";
 /// Shown beside it, not held to anything.
 const OUR_OTHERS: [&str; 3] = ["smartcon", "block", "spin"];
 
-fn iops(depth: u32) -> String {
-    format!("queue depth {depth}: IOPS ÷ best peer's")
+#[derive(Clone, Copy)]
+struct Cell {
+    depth: u32,
+    state: State,
 }
-fn cpu(depth: u32) -> String {
-    format!("queue depth {depth}: CPU per request ÷ that peer's")
+
+impl Cell {
+    fn name(self) -> String {
+        format!("queue depth {}, {}", self.depth, self.state.as_str())
+    }
+
+    fn iops(self) -> String {
+        format!("{}: IOPS ÷ best peer's", self.name())
+    }
+
+    fn cpu(self) -> String {
+        format!("{}: CPU per request ÷ that peer's", self.name())
+    }
+
+    fn ahead(self) -> String {
+        format!("{}: peers ahead in both", self.name())
+    }
 }
+
 const REGISTERED_DEPTH: u32 = 32;
 /// Each part makes and registers its pipeline anew, which a program does once.
 const REGISTERED_PART: Duration = Duration::from_millis(400);
@@ -37,9 +66,6 @@ const REGISTERED: [&str; 2] = [
     "registered buffers and file: IOPS ÷ without",
     "registered buffers and file: CPU per request ÷ without",
 ];
-fn ahead(depth: u32) -> String {
-    format!("queue depth {depth}: peers ahead in both")
-}
 
 /// P1.
 pub fn measure(
@@ -60,23 +86,24 @@ pub fn measure(
     names.extend(others.unwrap_or_default().iter().map(|name| format!("{PREFIX}{name}")));
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut panels = Vec::new();
-    for (at, depth) in DEPTHS.into_iter().enumerate() {
-        let cases = [iops(depth), cpu(depth), ahead(depth)];
+    for (at, cell) in CELLS.into_iter().enumerate() {
+        let cases = [cell.iops(), cell.cpu(), cell.ahead()];
         let width = width(result, &cases[0], Load::Idle);
-        let requests = Requests { depth, ..Requests::random_reads() };
+        let requests = Requests { depth: cell.depth, ..Requests::random_reads() };
         let numbers = &[THROUGHPUT, CPU];
         let question = lab.question((Kind::Loop, &subject), &names, width);
-        let question = Question { baseline: OURS, requests, numbers, ..question };
-        let mut step = step(progress, &format!("queue depth {depth}"), at, DEPTHS.len() + 1);
+        let state = cell.state;
+        let question = Question { baseline: OURS, requests, state, numbers, ..question };
+        let mut step = step(progress, &cell.name(), at, CELLS.len() + 1);
         let asked = lab.sample(result, &cases, || seen_and_asked(lab, &question, &mut step))?;
         let Some((all, best, asked)) = asked else { continue };
-        judge(result, depth, (&all, &best, &asked), odd.clone())?;
-        panels.push(panel(depth, &all.rows));
+        judge(result, cell, (&all, &best, &asked), odd.clone())?;
+        panels.push(panel(cell, &all.rows));
         lab.keep(result)?;
     }
     registered(lab, result, &subject, progress)?;
     // A figure that goes on after a stop has its rows, but not what all peers did.
-    Ok((panels.len() == DEPTHS.len()).then(|| chart(result, panels)))
+    Ok((panels.len() == CELLS.len()).then(|| chart(result, panels)))
 }
 
 /// What a pipeline gains by memory and a file that the kernel looks up once.
@@ -93,7 +120,7 @@ fn registered(
     let question = lab.question((Kind::Loop, subject), contenders, width);
     let part = if lab.is_hasty() { question.part } else { REGISTERED_PART };
     let question = Question { baseline: "block", requests, numbers, part, ..question };
-    let mut step = step(progress, "registered buffers", DEPTHS.len(), DEPTHS.len() + 1);
+    let mut step = step(progress, "registered buffers", CELLS.len(), CELLS.len() + 1);
     let asked = lab.sample(result, &REGISTERED, || lab.ask(&question, &lab.means(), &mut step))?;
     let Some(asked) = asked else { return Ok(()) };
     for (number, case) in REGISTERED.into_iter().enumerate() {
@@ -123,16 +150,15 @@ fn seen_and_asked(
     Ok(asked.map(|asked| (all, best.to_owned(), asked)))
 }
 
-/// All cases of one depth.
 fn judge(
     result: &mut FigureResult,
-    depth: u32,
+    cell: Cell,
     (all, best, asked): (&Asked, &str, &Asked),
     odd: Option<String>,
 ) -> Result<()> {
     let remark = both(odd.clone(), Some(name(best)));
-    enter(result, &iops(depth), &asked.sampled, (0, 2, 0), remark)?;
-    enter(result, &cpu(depth), &asked.sampled, (0, 2, 1), odd.clone())?;
+    enter(result, &cell.iops(), &asked.sampled, (0, 2, 0), remark)?;
+    enter(result, &cell.cpu(), &asked.sampled, (0, 2, 1), odd.clone())?;
     let beyond = |(_, ratios): &(&Row, &Vec<Paired>)| ratios[0].low > 1.0 && ratios[1].high < 1.0;
     let others = all.rows[2..].iter().zip(&all.sampled.ratios);
     let ahead_in_both: Vec<String> = others
@@ -142,7 +168,7 @@ fn judge(
         .collect();
     let count = Measured::exact(ahead_in_both.len() as f64);
     let who = (!ahead_in_both.is_empty()).then(|| ahead_in_both.join(", "));
-    put(result, &ahead(depth), Some(count), both(odd, who))
+    put(result, &cell.ahead(), Some(count), both(odd, who))
 }
 
 fn is_rival(policy: &str) -> bool {
@@ -153,8 +179,8 @@ fn name(policy: &str) -> String {
     policy.trim_start_matches(PREFIX).to_owned()
 }
 
-/// One depth, fastest first. The second row is our second self.
-fn panel(depth: u32, rows: &[Row]) -> Panel {
+/// Fastest first. The second row is our second self.
+fn panel(cell: Cell, rows: &[Row]) -> Panel {
     let speed = |row: &Row| row.summary(|round| round.requests_per_second() / 1e3);
     let shown = rows.iter().enumerate().filter(|(at, _)| *at != 1);
     let mut rows: Vec<_> = shown.filter_map(|(_, row)| Some((row, speed(row)?))).collect();
@@ -171,13 +197,13 @@ fn panel(depth: u32, rows: &[Row]) -> Panel {
         ),
     };
     Panel {
-        axis_label: format!("Requests at queue depth {depth} (1000 per second, log)"),
+        axis_label: format!("Requests at {} (1000 per second, log)", cell.name()),
         rows: rows.into_iter().map(dot).collect(),
         mark: None,
     }
 }
 
-/// A panel per depth: seventeen lines in one picture cannot be told apart.
+/// A panel for each: seventeen lines in one picture cannot be told apart.
 fn chart(result: &FigureResult, panels: Vec<Panel>) -> String {
     Dots {
         title: "Requests per second and CPU time of each, by queue depth".into(),

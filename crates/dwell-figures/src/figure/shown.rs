@@ -51,21 +51,11 @@ impl FigureResult {
     /// The result as a Markdown table, without the rows that are still to be measured and the
     /// columns in which no row has anything.
     pub fn markdown(&self) -> String {
-        let rows = self.rows.iter().filter(|row| !row.is_blank()).map(cells).collect::<Vec<_>>();
-        let is_shown = |column: usize| column == 0 || rows.iter().any(|row| row[column] != NOTHING);
-        let line = |cells: &[String; COLUMNS.len()]| {
-            let shown = cells.iter().enumerate().filter(|(column, _)| is_shown(*column));
-            shown.fold(String::from("|"), |line, (_, cell)| {
-                format!("{line} {} |", cell.replace('|', "\\|"))
-            })
+        let rows = || self.rows.iter().filter(|row| !row.is_blank());
+        let text = match rows().any(|row| row.sides.is_some()) {
+            true => table(&BY_SIDE, &rows().flat_map(sides).collect::<Vec<_>>()),
+            false => table(&COLUMNS, &rows().map(cells).collect::<Vec<_>>()),
         };
-        let head = line(&COLUMNS.map(String::from));
-        let rule = "|---".repeat((0..COLUMNS.len()).filter(|column| is_shown(*column)).count());
-        let mut text = match rows.is_empty() {
-            true => String::new(),
-            false => format!("{head}\n{rule}|\n"),
-        };
-        rows.iter().for_each(|row| text += &(line(row) + "\n"));
         let effort = match self.effort {
             1.0 => String::new(),
             effort => format!(", with `--max-time {:.0}s`", effort * FULL_ROW_S),
@@ -84,6 +74,24 @@ impl FigureResult {
     }
 }
 
+/// A Markdown table; empty without rows.
+fn table<const N: usize>(heads: &[&str; N], rows: &[[String; N]]) -> String {
+    let is_shown = |column: usize| column == 0 || rows.iter().any(|row| row[column] != NOTHING);
+    let line = |cells: &[String; N]| {
+        let shown = cells.iter().enumerate().filter(|(column, _)| is_shown(*column));
+        shown.fold(String::from("|"), |line, (_, cell)| {
+            format!("{line} {} |", cell.replace('|', "\\|"))
+        })
+    };
+    if rows.is_empty() {
+        return String::new();
+    }
+    let rule = "|---".repeat((0..N).filter(|column| is_shown(*column)).count());
+    let mut text = format!("{}\n{rule}|\n", line(&heads.map(String::from)));
+    rows.iter().for_each(|row| text += &(line(row) + "\n"));
+    text
+}
+
 impl FigureRow {
     /// Its case, what the paper and the target say, and what was measured, in words.
     pub(super) fn expected_and_found(&self) -> [String; 4] {
@@ -97,6 +105,29 @@ impl FigureRow {
 const NOTHING: &str = "–";
 const COLUMNS: [&str; 8] =
     ["case", "paper", "target", "measured", "interval", "control", "verdict", "beside the paper"];
+
+const BY_SIDE: [&str; 7] = ["job", "how", "p50", "p99", "per second", "cores", "speed"];
+
+/// The rows of one case whose sides are shown, first the one that ours is held against.
+fn sides(row: &FigureRow) -> Vec<[String; BY_SIDE.len()]> {
+    let nothing = || String::from(NOTHING);
+    let Some(sides) = &row.sides else {
+        let why = row.note.clone().unwrap_or_else(nothing);
+        let [p50, p99, per_second, cores] = std::array::from_fn(|_| nothing());
+        return vec![[row.case.clone(), why, p50, p99, per_second, cores, nothing()]];
+    };
+    let verdict = row.verdict.map_or(String::new(), |verdict| format!(", {verdict}"));
+    let notes = row.note.iter().map(|note| format!("; {note}")).collect::<String>();
+    let speeds = [nothing(), with_interval(row) + &verdict + &notes];
+    let cases = [row.case.clone(), String::new()];
+    let sides = sides.iter().zip(cases).zip(speeds).map(|((side, case), speed)| {
+        let time = |ns: Option<f64>| ns.map_or_else(nothing, units::time_ns);
+        let per_second = units::figure(side.per_second);
+        let cores = format!("{:.2}", side.cores);
+        [case, side.name.clone(), time(side.p50_ns), time(side.p99_ns), per_second, cores, speed]
+    });
+    sides.collect()
+}
 
 /// A row of the table.
 fn cells(row: &FigureRow) -> [String; COLUMNS.len()] {

@@ -57,7 +57,7 @@ fn sampling() -> Sampling {
 }
 
 #[test]
-fn a_sampled_row_has_its_control_and_one_at_its_limit_is_inconclusive_and_says_why() {
+fn a_sampled_row_has_its_control_and_is_judged_by_its_whole_interval() {
     let case = "loop on tmpfs, idle, 4 KiB, apart";
     let ours = Paired { median: 2.0, low: 1.98, high: 2.02, rounds: 80 };
     let mut result = FigureResult::new("M1", Machine::default()).unwrap();
@@ -73,9 +73,44 @@ fn a_sampled_row_has_its_control_and_one_at_its_limit_is_inconclusive_and_says_w
         "| case | target | measured | interval | control | verdict |\n|---|---|---|---|---|---|\n";
     assert!(table.starts_with(head), "{table}");
     assert!(serde_json::to_string(&result).unwrap().contains("\"control\""));
-    result.sampled(case, ours, Sampling { narrow: false, ..sampling() }).unwrap();
+    let wide = Paired { low: 1.81, ..ours };
+    result.sampled(case, wide, Sampling { narrow: false, ..sampling() }).unwrap();
+    assert_eq!((row(&result).verdict, row(&result).note), (Some(Verdict::Met), None));
+    let crossing = Paired { low: 1.79, ..ours };
+    result.sampled(case, crossing, sampling()).unwrap();
     assert_eq!(row(&result).verdict, Some(Verdict::Inconclusive));
-    assert!(row(&result).note.unwrap().contains("limit of 600 s"));
+    let odd = Paired { median: 0.92, low: 0.9, high: 0.94, rounds: 80 };
+    result.sampled(case, ours, Sampling { control: odd, ..sampling() }).unwrap();
+    assert_eq!(row(&result).verdict, Some(Verdict::Inconclusive));
+    assert!(row(&result).note.unwrap().contains("differs from itself"));
+}
+
+#[test]
+fn a_result_that_was_kept_is_judged_as_one_of_today() {
+    let directory = tempfile::tempdir().unwrap();
+    let case = "loop on tmpfs, idle, 4 KiB, apart";
+    let odd = Paired { median: 0.92, low: 0.9, high: 0.94, rounds: 80 };
+    let wide = Sampling { narrow: false, ..sampling() };
+    let limit = wide.doubt().unwrap();
+    for (sampling, remark, verdict, note) in [
+        (wide.clone(), "", Verdict::Met, None),
+        (wide.clone(), "; a remark", Verdict::Met, Some("a remark")),
+        (Sampling { control: odd, ..wide }, "", Verdict::Inconclusive, Some("the baseline")),
+    ] {
+        let mut result = FigureResult::new("M1", Machine::default()).unwrap();
+        let ours = Paired { median: 2.0, low: 1.9, high: 2.1, rounds: 80 };
+        result.sampled(case, ours, sampling).unwrap();
+        result.note(case, &format!("{limit}{remark}")).unwrap();
+        let row = result.row_mut(case).unwrap();
+        row.verdict = Some(Verdict::Inconclusive);
+        result.save(directory.path(), None).unwrap();
+        let mut result = FigureResult::load(directory.path(), "M1").unwrap().unwrap();
+        let row = result.row_mut(case).unwrap();
+        assert_eq!(row.verdict, Some(verdict));
+        let found = row.note.as_deref();
+        assert!(found.is_some() == note.is_some(), "{found:?}");
+        assert!(found.unwrap_or_default().starts_with(note.unwrap_or_default()), "{found:?}");
+    }
 }
 
 #[test]
@@ -124,4 +159,33 @@ fn every_figure_can_be_drawn_and_written_unmeasured() {
         assert!(!result.svg().contains("NaN"), "{id}");
         assert!(result.markdown().contains("rows are not measured yet"), "{id}");
     }
+}
+
+#[test]
+fn a_row_with_both_sides_is_shown_as_two_lines_of_absolute_numbers() {
+    let mut result = FigureResult::new("M4", Machine::default()).unwrap();
+    let [first, second] = [0, 1].map(|at| result.rows[at].case.clone());
+    let round = |p50_ns: u64| RoundResult {
+        requests: 100,
+        wall_ns: 1_000_000,
+        p50_ns,
+        user_ns: 250_000,
+        system_ns: 250_000,
+        ..RoundResult::default()
+    };
+    let sides = [Side::of("blocking", &[round(9_000)]), Side::of("`dwell run`", &[round(4_000)])];
+    assert_eq!((sides[0].p50_ns, sides[0].p99_ns), (Some(9_000.0), None));
+    assert_eq!((sides[0].per_second, sides[0].cores), (100_000.0, 0.5));
+    result.measured(&first, Measured { value: 2.0, low: 1.9, high: 2.1 }).unwrap();
+    result.beside(&first, sides.clone()).unwrap();
+    result.note(&second, "needs root").unwrap();
+    let table = result.markdown();
+    assert!(table.starts_with("| job | how | p50 | per second | cores | speed |\n"), "{table}");
+    let without = format!("| {first} | blocking | 9.00 µs | ");
+    assert!(table.contains(&without) && table.contains(" | 0.50 | – |"), "{table}");
+    assert!(table.contains("|  | `dwell run` | 4.00 µs | "), "{table}");
+    assert!(table.contains("2.00× [1.90–2.10], met |"), "{table}");
+    assert!(table.contains(&format!("| {second} | needs root | – | – | – | – |")), "{table}");
+    result.measured(&first, Measured::exact(1.0)).unwrap();
+    assert_eq!(result.rows[0].sides, None, "they were of another measurement");
 }
