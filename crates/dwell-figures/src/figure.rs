@@ -197,7 +197,8 @@ pub struct Side {
     pub p99_ns: Option<f64>,
     /// Requests per second.
     pub per_second: f64,
-    /// CPUs kept busy by whoever serves and waits in user space, 1 for a whole one.
+    /// CPU time of the program that asks, and of the daemon that serves a directory, divided by the
+    /// time that passed: 1 is a whole CPU.
     pub cores: f64,
 }
 
@@ -241,8 +242,13 @@ impl Measured {
 }
 
 impl From<Paired> for Measured {
+    /// One round has no interval.
     fn from(paired: Paired) -> Self {
-        Measured { value: paired.median, low: paired.low, high: paired.high }
+        let (low, high) = match paired.rounds {
+            0 | 1 => (f64::NAN, f64::NAN),
+            _ => (paired.low, paired.high),
+        };
+        Measured { value: paired.median, low, high }
     }
 }
 
@@ -301,8 +307,9 @@ impl FigureResult {
         let Measured { value, low, high } = value.into();
         ensure!(value.is_finite(), "figure {}: the value of {case:?} is not a number", self.id);
         let row = self.row_mut(case)?;
-        (row.measured, row.low, row.high, row.note) = (Some(value), Some(low), Some(high), None);
-        (row.sampling, row.sides) = (None, None);
+        let known = |end: f64| Some(end).filter(|end| !end.is_nan());
+        (row.measured, row.low, row.high) = (Some(value), known(low), known(high));
+        (row.note, row.sampling, row.sides) = (None, None, None);
         self.judge()
     }
 
@@ -425,8 +432,10 @@ fn baseline_differs(sampling: &Sampling) -> Option<String> {
 
 impl FigureRow {
     fn judge(&mut self, known: Option<&Case>) {
-        let (Some(low), Some(high)) = (self.low, self.high) else { return };
+        let interval = self.low.zip(self.high);
         let odd = self.sampling.as_ref().is_some_and(|of| baseline_differs(of).is_some());
+        let odd = odd || interval.is_none();
+        let (low, high) = interval.unwrap_or_default();
         let verdict = |verdict| if odd { Verdict::Inconclusive } else { verdict };
         let agreement = |agreement| if odd { Agreement::Inconclusive } else { agreement };
         self.verdict = self.target.map(|target| verdict(target.judge(low, high)));

@@ -41,7 +41,7 @@ pub(crate) struct Admission {
     permit: SpinPermit,
     /// Whether a kernel thread may have to work for its requests.
     worker: bool,
-    /// The monitor's thread ends with its last user.
+    /// The monitor's thread ends soon after its last user.
     _monitor: Arc<SystemMonitor>,
 }
 

@@ -11,6 +11,7 @@ use dwell_policy::{
 };
 
 use crate::clock;
+use crate::fork::ForkMark;
 use crate::remembered::{CELLS, Place, Remembered};
 
 /// What was found out about one device. Its open files share it, those through the page cache and
@@ -28,6 +29,8 @@ pub struct Learner {
     remembered: Option<Place>,
     /// Whose turn it is to try something, where that is nobody else's business.
     turn: AtomicU64,
+    /// A forked child has a learner of its own, which shares with others what it finds.
+    mark: Option<ForkMark>,
 }
 
 /// A turn is held in steps of 2^26 ns, about 67 ms.
@@ -176,7 +179,8 @@ const fn has_others_above(cell: usize) -> bool {
 impl Learner {
     fn new(goal: Goal, remembered: Option<Place>) -> Learner {
         let cells = (0..CELLS).map(|at| Cell::new(goal, has_others_above(at)));
-        Learner { goal, cells: cells.collect(), remembered, turn: AtomicU64::new(0) }
+        let (turn, mark) = (AtomicU64::new(0), ForkMark::new().ok());
+        Learner { goal, cells: cells.collect(), remembered, turn, mark }
     }
 
     /// The learner of the device that files call by this name and use in this manner, for this
@@ -192,7 +196,9 @@ impl Learner {
         let devices = DEVICES.get_or_init(Default::default);
         let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (format!("{device} {manner}"), goal);
-        if let Some(known) = devices.get(&key).and_then(Weak::upgrade) {
+        let is_ours =
+            |learner: &Arc<Learner>| learner.mark.as_ref().is_none_or(ForkMark::same_process);
+        if let Some(known) = devices.get(&key).and_then(Weak::upgrade).filter(is_ours) {
             return known;
         }
         devices.retain(|_, learner| learner.strong_count() > 0);

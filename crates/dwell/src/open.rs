@@ -77,7 +77,8 @@ pub struct Options {
 ///
 /// The file has the default policy, `adaptive`, and the process's system monitor
 /// ([`SystemMonitor::shared`]). The monitor's thread starts with the first file that needs it and
-/// ends with the last. What the policy learns of a device, other processes of the user find too.
+/// ends about a second after the last. What the policy learns of a device, other processes of the
+/// user find too.
 ///
 /// The library reads no environment variable, settings file or device profile: only commands and
 /// the C library do. [`options`] has a choice for each.

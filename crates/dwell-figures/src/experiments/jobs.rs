@@ -17,7 +17,7 @@ use dwell_channel::fs::{Channels, Options as Serving, Server};
 use super::lab::skip;
 use super::nfs::{Scale, beside_server};
 use super::pager::{self, HINTED, PLAIN, missing, race};
-use super::sampled::{THROUGHPUT, enter, learning, step, width};
+use super::sampled::{THROUGHPUT, enter, learning, once_learned, step, width};
 use super::wrapped::{POLICY, Wrapping};
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Side};
@@ -202,6 +202,7 @@ fn beside_readers(
         numbers: &numbers[..1 + usize::from(counted)],
         ..question
     };
+    let question = once_learned(question);
     let mut step = step(progress, BESIDE, 1, STEPS);
     let asked = lab.sample(result, &[BESIDE], || lab.ask(&question, &lab.means(), &mut step))?;
     let Some(asked) = asked else { return Ok(Ok(())) };
@@ -352,7 +353,7 @@ fn nfs(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
             result.postpone(NFS, &why.to_string()).map(Ok)
         }
         Ok(sampled) => {
-            let names = ["eight blocking threads", "one thread"];
+            let names = ["eight threads, a request each", "one thread, up to 32 requests"];
             enter_both(result, NFS, &sampled?, names, None).map(Ok)
         }
     }

@@ -44,6 +44,17 @@ fn measuring_judges_and_unknown_cases_are_errors() {
     assert!(FigureResult::new("S99", Machine::default()).is_err());
 }
 
+#[test]
+fn one_round_has_no_interval_and_decides_nothing() {
+    let case = "loop on tmpfs, idle, 4 KiB, apart";
+    let mut result = FigureResult::new("M1", Machine::default()).unwrap();
+    result.measured(case, Paired { median: 2.0, low: 2.0, high: 2.0, rounds: 1 }).unwrap();
+    let row = result.row_mut(case).unwrap();
+    assert_eq!((row.measured, row.low, row.high), (Some(2.0), None, None));
+    assert_eq!(row.verdict, Some(Verdict::Inconclusive));
+    assert!(result.markdown().contains("| 2.00× | inconclusive |"), "{}", result.markdown());
+}
+
 fn sampling() -> Sampling {
     Sampling {
         control: Paired { median: 1.0, low: 0.99, high: 1.01, rounds: 80 },

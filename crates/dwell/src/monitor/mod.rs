@@ -59,6 +59,7 @@ pub use overload::is_overloaded;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
+use crate::fork::ForkMark;
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -100,7 +101,8 @@ pub struct SystemMonitor {
     core: Arc<Mutex<Core>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
-    pid: u32,
+    mark: ForkMark,
+    config: Config,
     watchers: Watchers,
     kept: Kept,
     /// The host page and who shares it; what is remembered lies beside it.
@@ -148,7 +150,7 @@ impl SystemMonitor {
     pub fn start(config: Config) -> io::Result<SystemMonitor> {
         config.check()?;
         let shared = Arc::new(Shared::new()?);
-        let window = config.window;
+        let (window, mark, asked) = (config.window, ForkMark::new()?, config.clone());
         let page = config.host_page.clone().map(|page| (page, config.sharing));
         let core = Arc::new(Mutex::new(Core::new(config, &shared)));
         let stop = Arc::new(AtomicBool::new(false));
@@ -168,13 +170,13 @@ impl SystemMonitor {
             .spawn(move || ticker.run())?;
         // Set before anyone has a handle that could look for it.
         let _ = shared.thread.set(thread.thread().clone());
-        let pid = std::process::id();
         Ok(SystemMonitor {
             shared,
             core,
             stop,
             thread: Some(thread),
-            pid,
+            mark,
+            config: asked,
             watchers,
             kept,
             page,
@@ -199,14 +201,23 @@ impl SystemMonitor {
     /// Those of [`SystemMonitor::start`].
     pub fn shared_with(config: Config) -> io::Result<Arc<SystemMonitor>> {
         let mut shared = lock(&SHARED);
-        // In a forked child the one found is the parent's, whose thread is not here.
-        if let Some(monitor) = shared.as_ref().filter(|m| m.pid == std::process::id()) {
+        if let Some(monitor) = shared.as_ref().filter(|monitor| monitor.serves(&config)) {
             return Ok(monitor.clone());
         }
         let monitor = Arc::new(SystemMonitor::start(config)?);
         let _ = monitor.kept.set(Arc::downgrade(&monitor));
-        *shared = Some(monitor.clone());
+        let before = shared.replace(monitor.clone());
+        drop(shared);
+        // It may wait for its thread, which may wait for the lock.
+        drop(before);
         Ok(monitor)
+    }
+
+    /// Whether the next user may have it: not a forked child, whose parent has the thread, not once
+    /// it has ended, and not as another configuration's that nobody uses any more.
+    fn serves(self: &Arc<Self>, config: &Config) -> bool {
+        let is_used = Arc::strong_count(self) > 1;
+        self.mark.same_process() && !self.stop.load(Relaxed) && (is_used || self.config == *config)
     }
 
     /// Gives up a monitor that is kept for the next user, if there is none yet.
@@ -298,7 +309,7 @@ impl SystemMonitor {
     /// Waits until the thread is gone, for a second at most.
     pub fn end(&self) {
         self.stop.store(true, Relaxed);
-        let Some(thread) = self.thread.as_ref().filter(|_| self.pid == std::process::id()) else {
+        let Some(thread) = self.thread.as_ref().filter(|_| self.mark.same_process()) else {
             return;
         };
         thread.thread().unpark();
@@ -322,13 +333,13 @@ impl Drop for SystemMonitor {
         let Some(thread) = self.thread.take() else { return };
         // A watcher may have been the last to know of a file that held this monitor.
         let on_its_own_thread = thread.thread().id() == thread::current().id();
-        if self.pid == std::process::id() && !on_its_own_thread {
+        if !self.mark.same_process() {
+            // A forked child's thread stayed in the parent.
+            std::mem::forget(thread);
+        } else if !on_its_own_thread {
             thread.thread().unpark();
             // A panic of that thread was reported when it happened.
             let _ = thread.join();
-        } else {
-            // A forked child's thread stayed in the parent.
-            std::mem::forget(thread);
         }
     }
 }
@@ -374,7 +385,8 @@ impl Ticker {
             lock(&self.watchers.0).retain_mut(|watcher| watcher(load));
             // Its count is read without a lock, which a forked child might find taken.
             let kept = self.kept.get().filter(|kept| kept.strong_count() == 1);
-            unused = if kept.is_some() { unused + 1 } else { 0 };
+            let windows = if dozing { DOZE_WINDOWS } else { 1 };
+            unused = if kept.is_some() { unused + windows } else { 0 };
             if let Some(kept) = kept.filter(|_| unused >= LINGER) {
                 SystemMonitor::leave(kept);
             }
@@ -398,87 +410,4 @@ impl Ticker {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_field_out_of_range_is_named() {
-        for (config, field) in [
-            (Config { window: Duration::from_millis(49), ..Config::default() }, "window"),
-            (Config { window: Duration::from_millis(1001), ..Config::default() }, "window"),
-            (Config { threshold: Some(1.1), ..Config::default() }, "threshold"),
-            (Config { hysteresis: f32::NAN, ..Config::default() }, "hysteresis"),
-            (Config { spin_cap: Some(-0.1), ..Config::default() }, "spin_cap"),
-            (Config { turn: Duration::ZERO, ..Config::default() }, "turn"),
-        ] {
-            let error = SystemMonitor::start(config).unwrap_err();
-            assert!(error.to_string().starts_with(field), "{error}");
-        }
-    }
-
-    #[test]
-    fn all_users_of_a_process_find_one_monitor_and_its_thread_ends_soon_after_the_last() {
-        let (a, b) = (SystemMonitor::shared().unwrap(), SystemMonitor::shared().unwrap());
-        assert!(Arc::ptr_eq(&a, &b));
-        let (monitor, threads_own, reader) =
-            (Arc::downgrade(&a), Arc::downgrade(&a.core), a.reader());
-        drop((a, b));
-        // One that comes at once finds the same, and keeps it.
-        let next = SystemMonitor::shared().unwrap();
-        assert!(Weak::ptr_eq(&monitor, &Arc::downgrade(&next)));
-        drop(next);
-        let began = Instant::now();
-        while threads_own.strong_count() > 0 && began.elapsed() < Duration::from_secs(60) {
-            thread::sleep(Duration::from_millis(10));
-        }
-        assert!(monitor.upgrade().is_none() && threads_own.upgrade().is_none());
-        // The reader outlives the thread.
-        reader.note_request();
-        reader.load();
-    }
-
-    #[test]
-    fn a_first_spin_is_allowed_within_the_window_in_which_it_is_wanted() {
-        let page = std::env::temp_dir().join(format!("dwell-first-spin-{}", std::process::id()));
-        let config = Config {
-            window: Duration::from_secs(1),
-            threshold: Some(1.0),
-            host_page: Some(page.clone()),
-            ..Config::default()
-        };
-        let started = Instant::now();
-        let monitor = SystemMonitor::start(config).unwrap();
-        thread::sleep(Duration::from_millis(60));
-        let load = monitor.sample_once();
-        let _ = std::fs::remove_file(&page);
-        assert_eq!(monitor.alone_because(), None);
-        assert!(!load.may_spin && monitor.permit().leased() == 0 && monitor.spinner_limit() >= 1);
-
-        let samples = monitor.cost().samples;
-        monitor.permit().want();
-        let began = Instant::now();
-        while !monitor.reader().load().may_spin && began.elapsed() < Duration::from_secs(10) {
-            thread::sleep(Duration::from_millis(1));
-        }
-        let since = monitor.cost().samples - samples;
-        assert!(monitor.permit().try_spin().is_some());
-        assert_eq!(monitor.permit().leased(), 1);
-        if started.elapsed() < Duration::from_millis(400) {
-            assert_eq!(since, 0, "no window ended meanwhile");
-        }
-    }
-
-    #[test]
-    fn nobody_may_spin_before_the_first_window_and_alone_the_budget_is_all_ours() {
-        let config =
-            Config { window: Duration::from_secs(1), threshold: Some(1.0), ..Config::default() };
-        let monitor = SystemMonitor::start(config).unwrap();
-        assert!(!monitor.reader().load().may_spin && monitor.permit().try_spin().is_none());
-        assert!(monitor.alone_because().unwrap().contains("no host page"));
-        thread::sleep(Duration::from_millis(60));
-        let load = monitor.sample_once();
-        assert!(load.may_spin && monitor.reader().load().may_spin);
-        assert!(monitor.spinner_limit() >= 1 && monitor.permit().leased() >= 1);
-        assert!(monitor.permit().try_spin().is_some());
-    }
-}
+mod tests;
