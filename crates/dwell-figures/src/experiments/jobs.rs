@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! M4: five jobs with and without Dwell, in absolute numbers.
 
-use std::ffi::OsString;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -17,6 +16,7 @@ use dwell_channel::fs::{Channels, Options as Serving, Server};
 use super::lab::skip;
 use super::nfs::{Scale, beside_server};
 use super::pager::{self, HINTED, PLAIN, missing, race};
+use super::programs::fio_reads;
 use super::sampled::{THROUGHPUT, enter, learning, once_learned, step, width};
 use super::wrapped::{POLICY, Wrapping};
 use super::{Lab, Progress};
@@ -106,34 +106,15 @@ fn fio(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
         Ok(wrapping) => wrapping,
         Err(why) => return Ok(Err(why)),
     };
-    let file = place.path().join("data");
-    std::fs::write(&file, &half_noise(lab.device_bytes as usize)[..])
-        .and_then(|()| std::fs::File::open(&file)?.sync_all())
-        .with_context(|| format!("writing {}", file.display()))?;
-    let words: Vec<OsString> = [
-        "--name=reads".to_owned(),
-        format!("--filename={}", file.display()),
-        format!("--size={}", lab.device_bytes),
-        format!("--runtime={}ms", lab.span(1500).as_millis().max(20)),
-        "--time_based".into(),
-        "--rw=randread".into(),
-        "--bs=4k".into(),
-        "--direct=1".into(),
-        "--ioengine=psync".into(),
-        "--norandommap".into(),
-        "--lat_percentiles=1".into(),
-        "--percentile_list=50:99".into(),
-        "--output-format=json".into(),
-    ]
-    .map(OsString::from)
-    .into();
+    let words = fio_reads(lab, place.path())?;
     let run = |ours: bool| {
-        let mut command = Command::new(if ours { wrapping.dwell() } else { "fio".into() });
+        let mut command =
+            Command::new(if ours { wrapping.dwell() } else { words[0].clone().into() });
         if ours {
-            command.args(["run", "--policy", POLICY, "--quiet", "--", "fio"]);
+            command.args(["run", "--policy", POLICY, "--quiet", "--"]).arg(&words[0]);
             command.envs(wrapping.unprobed());
         }
-        told(command.args(&words))
+        told(command.args(&words[1..]))
     };
     if let Err(why) = run(false) {
         return Ok(Err(format!("{why:#}")));

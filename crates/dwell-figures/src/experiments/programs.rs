@@ -66,23 +66,7 @@ pub fn reads(
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     wrapping.know(&place)?;
-    let file = place.path().join("data");
-    write_noise(&file, lab.device_bytes)?;
-    let words = [
-        "fio".to_owned(),
-        "--name=reads".into(),
-        format!("--filename={}", file.display()),
-        format!("--size={}", lab.device_bytes),
-        format!("--runtime={}ms", lab.span(1500).as_millis().max(20)),
-        "--time_based".into(),
-        "--rw=randread".into(),
-        "--bs=4k".into(),
-        "--direct=1".into(),
-        "--ioengine=psync".into(),
-        "--norandommap".into(),
-        "--output-format=json".into(),
-    ];
-    let words = words.map(OsString::from).into();
+    let words = fio_reads(lab, place.path())?;
     let wrapper = Wrapper::dwell_run(&wrapping.dwell());
     let mut plan = wrapping.plan(words, wrapper, 1);
     plan.policies.push(FIXED.into());
@@ -122,6 +106,30 @@ pub fn reads(
         enter(result, &case, &sampled, (contender, SPINNING, 0), None)?;
     }
     lab.keep(result).map(|()| None)
+}
+
+/// fio with all it is told: it reads a file that is made in `directory`, at random, one block after
+/// the other, and prints JSON.
+pub fn fio_reads(lab: &Lab, directory: &Path) -> Result<Vec<OsString>> {
+    let file = directory.join("data");
+    write_noise(&file, lab.device_bytes)?;
+    let words = [
+        "fio".to_owned(),
+        "--name=reads".into(),
+        format!("--filename={}", file.display()),
+        format!("--size={}", lab.device_bytes),
+        format!("--runtime={}ms", lab.span(1500).as_millis().max(20)),
+        "--time_based".into(),
+        "--rw=randread".into(),
+        "--bs=4k".into(),
+        "--direct=1".into(),
+        "--ioengine=psync".into(),
+        "--norandommap".into(),
+        "--lat_percentiles=1".into(),
+        "--percentile_list=50:99".into(),
+        "--output-format=json".into(),
+    ];
+    Ok(words.map(OsString::from).into())
 }
 
 fn unless_fast(place: &Place) -> Option<String> {
