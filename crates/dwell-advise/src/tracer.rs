@@ -343,11 +343,19 @@ fn clear<K: Pod, V: Pod>(bpf: &mut Ebpf, name: &str) -> Result<()> {
     for key in keys {
         match table.remove(&key) {
             // A thread or a device that ended is gone already.
-            Ok(()) | Err(MapError::KeyNotFound) => {}
-            Err(error) => return Err(refused(name, &error)),
+            Err(error) if !is_absent(&error) => return Err(refused(name, &error)),
+            _ => {}
         }
     }
     Ok(())
+}
+
+/// Whether a map has no such key. The answer to a removal is the system call's.
+fn is_absent(error: &MapError) -> bool {
+    match error {
+        MapError::SyscallError(call) => call.io_error.kind() == std::io::ErrorKind::NotFound,
+        error => matches!(error, MapError::KeyNotFound),
+    }
 }
 
 fn missing(program: &str) -> Error {
@@ -372,6 +380,17 @@ fn refused(program: &str, error: &dyn std::error::Error) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use aya::sys::SyscallError;
+
+    #[test]
+    fn a_key_that_is_gone_is_no_error_whoever_says_so() {
+        let call = |errno| {
+            let io_error = std::io::Error::from_raw_os_error(errno);
+            MapError::SyscallError(SyscallError { call: "bpf_map_delete_elem", io_error })
+        };
+        assert!(is_absent(&MapError::KeyNotFound) && is_absent(&call(2)));
+        assert!(!is_absent(&call(1)) && !is_absent(&MapError::ElementNotFound));
+    }
 
     /// Starts a process every few milliseconds until a file is there.
     struct Forks {
