@@ -16,7 +16,7 @@ use dwell_channel::fs::{Channels, Options as Serving, Server};
 use super::lab::skip;
 use super::nfs::{Scale, beside_server};
 use super::pager::{self, HINTED, PLAIN, missing, race};
-use super::programs::fio_reads;
+use super::programs::{fio_reads, runs};
 use super::sampled::{THROUGHPUT, enter, learning, once_learned, step, width};
 use super::wrapped::{POLICY, Wrapping};
 use super::{Lab, Progress};
@@ -89,9 +89,8 @@ fn enter_both(
     case: &str,
     (sampled, rounds): &(Sampled, Rounds),
     names: [&str; 2],
-    remark: Option<String>,
 ) -> Result<()> {
-    enter(result, case, sampled, (OURS, WITHOUT, 0), remark)?;
+    enter(result, case, sampled, (OURS, WITHOUT, 0), None)?;
     let [without, ours] = rounds;
     result.beside(case, [Side::of(names[0], without), Side::of(names[1], ours)])
 }
@@ -102,6 +101,9 @@ fn fio(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
         Ok(place) => place,
         Err(why) => return Ok(Err(why)),
     };
+    if let Err(why) = runs("fio", "--version") {
+        return Ok(Err(why));
+    }
     let wrapping = match Wrapping::make(lab)? {
         Ok(wrapping) => wrapping,
         Err(why) => return Ok(Err(why)),
@@ -116,9 +118,6 @@ fn fio(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
         }
         told(command.args(&words[1..]))
     };
-    if let Err(why) = run(false) {
-        return Ok(Err(format!("{why:#}")));
-    }
     let (learn, until) = learning(lab.until(width(result, FIO, Load::Idle)));
     let mut step = step(progress, FIO, 0, STEPS);
     let sampled = lab.sample(result, &[FIO], || {
@@ -129,7 +128,7 @@ fn fio(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
         sample(until, &mut |share| step.show(share), run).map(Ok)
     })?;
     if let Some(sampled) = sampled {
-        enter_both(result, FIO, &sampled, ["blocking", "`dwell run`"], None)?;
+        enter_both(result, FIO, &sampled, ["blocking", "`dwell run`"])?;
     }
     Ok(Ok(()))
 }
@@ -235,7 +234,7 @@ fn served(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>)
         sample(until, &mut |share| step.show(share), part).map(Ok)
     })?;
     if let Some(sampled) = sampled {
-        enter_both(result, SERVED, &sampled, ["`pread`", "channel"], None)?;
+        enter_both(result, SERVED, &sampled, ["`pread`", "channel"])?;
     }
     Ok(Ok(()))
 }
@@ -335,7 +334,7 @@ fn nfs(lab: &mut Lab, result: &mut FigureResult, progress: &mut Progress<'_>) ->
         }
         Ok(sampled) => {
             let names = ["eight threads, a request each", "one thread, up to 32 requests"];
-            enter_both(result, NFS, &sampled?, names, None).map(Ok)
+            enter_both(result, NFS, &sampled?, names).map(Ok)
         }
     }
 }

@@ -154,7 +154,7 @@ fn write_noise(path: &Path, bytes: u64) -> Result<()> {
 }
 
 /// Whether a program runs, or why not.
-fn runs(program: &str, argument: &str) -> Result<(), String> {
+pub fn runs(program: &str, argument: &str) -> Result<(), String> {
     let mut command = Command::new(program);
     command.arg(argument).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     match command.status() {
