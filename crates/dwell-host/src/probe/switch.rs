@@ -148,6 +148,20 @@ impl Drop for Child {
     }
 }
 
+/// In a process that was just forked: lets it end with `parent`, also if that ended meanwhile.
+///
+/// # Safety
+/// Only in a child after a fork: it may exit at once.
+unsafe fn end_with(parent: u32) {
+    // SAFETY: system calls with numbers; `_exit` runs nothing of the parent's.
+    unsafe {
+        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+        if std::os::unix::process::parent_id() != parent {
+            libc::_exit(1);
+        }
+    }
+}
+
 /// Time per hop of a token round a ring of `processes`, each of which touches a working set of its
 /// own at its turn; all on one CPU, so that every hop is a context switch.
 fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Result<Ns> {
@@ -155,6 +169,7 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
     let pipes = (0..processes).map(|_| Pipe::new()).collect::<io::Result<Vec<_>>>()?;
     let access = Access::Sequential;
     let array = access.working_set(working_set_bytes);
+    let here = std::process::id();
     let mut children = Vec::new();
     for at in 1..processes {
         let (from, to) =
@@ -164,8 +179,10 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
         match unsafe { libc::fork() } {
             -1 => return Err(io::Error::last_os_error()),
             0 => {
-                // SAFETY: a private mapping of that length, never unmapped.
+                // SAFETY: this process was just forked, and gets a private mapping of that length,
+                // which is never unmapped.
                 let own = unsafe {
+                    end_with(here);
                     let memory = libc::mmap(
                         std::ptr::null_mut(),
                         working_set_bytes.max(4096),
@@ -177,7 +194,6 @@ fn ring_hop(processes: usize, working_set_bytes: usize, hops: usize) -> io::Resu
                     if memory == libc::MAP_FAILED {
                         libc::_exit(1);
                     }
-                    libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
                     std::slice::from_raw_parts_mut(memory.cast::<u64>(), working_set_bytes / 8)
                 };
                 own.copy_from_slice(&array);
@@ -305,6 +321,23 @@ mod tests {
         // SAFETY: asks for any child of this thread without waiting.
         let left = unsafe { libc::waitpid(-1, std::ptr::null_mut(), flags) };
         assert_eq!(left, -1, "a child of the ring is still there");
+    }
+
+    #[test]
+    fn a_process_of_the_ring_whose_parent_is_gone_ends() {
+        // SAFETY: the child makes system calls and exits.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            // SAFETY: this is a child after a fork. Process 0 is nobody's parent here.
+            unsafe {
+                end_with(0);
+                libc::_exit(0);
+            }
+        }
+        let mut status = -1;
+        // SAFETY: `status` is a valid place to write to.
+        assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+        assert_eq!(libc::WEXITSTATUS(status), 1);
     }
 
     #[test]
