@@ -191,7 +191,7 @@ deny:
 figure: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)
 	@[ -n "$(ID)" ] || { echo "make: say which one, as in make figure ID=S4 (./target/release/dwell lab figure --list)" >&2; exit 1; }
-	@./target/release/dwell lab figure $(ID) $(if $(CASE),--case '$(CASE)')
+	@./target/release/dwell lab figure $(ID) $(if $(CASE),--case '$(CASE)') $(if $(TIME),--max-time $(TIME))
 
 figures: build trace-tool
 	@./scripts/packages $(NEEDS_TEST) $(NEEDS_WORKLOADS) $(NEEDS_OLTP)

@@ -291,6 +291,7 @@ fn every_case_is_measured_or_says_why_not() {
             "S6" => 8,
             // Directories in memory and NFS servers need none.
             "M4" => 3,
+            "T1" => 9,
             "D1" => 4 * usize::from(result.rows[0].note.is_none()),
             "D2" | "D3" | "D4" | "D5" | "D6" | "D7" | "D8" | "D9" | "V4" => left_out,
             // Nothing comes of all cells together then.

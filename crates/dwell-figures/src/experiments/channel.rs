@@ -9,7 +9,7 @@ mod contender;
 mod crossing;
 pub mod neighbours;
 pub mod oltp;
-mod stage;
+pub mod stage;
 pub mod trips;
 
 use std::time::Duration;

@@ -51,6 +51,7 @@ mod script;
 mod sequential;
 mod settle;
 mod simulator;
+mod soak;
 mod spinning;
 mod stages;
 mod sums;
@@ -79,7 +80,7 @@ pub type Progress<'a> = dyn FnMut(&str, f64) + 'a;
 /// Fills in a result; a figure that is more than its cases returns its own chart.
 type Experiment = fn(&mut Lab, &mut FigureResult, &mut Progress<'_>) -> Result<Option<String>>;
 
-const EXPERIMENTS: [(&str, Experiment); 77] = [
+const EXPERIMENTS: [(&str, Experiment); 78] = [
     ("S1", switches::direct),
     ("S2", switches::indirect),
     ("S3", classes::measure),
@@ -147,6 +148,7 @@ const EXPERIMENTS: [(&str, Experiment); 77] = [
     ("R2", finding::measure),
     ("R3", judged::measure),
     ("R4", paced::measure),
+    ("T1", soak::measure),
     ("U1", programs::reads),
     ("U2", programs::real),
     ("U3", calls::measure),

@@ -2,9 +2,8 @@
 //! What a child does to a device is what is seen of it. On this machine the device is a loop
 //! device; in the VM (`DWELL_VM` is set) it is an NVMe drive.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+mod work;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,7 +11,6 @@ use dwell_advise::{Error, Follow, Issued, Operation, Seen, Tracer};
 
 /// Names what a child is to do, and tells it from the test.
 const WORK: &str = "DWELL_ADVISE_WORK";
-const BLOCK: usize = 4096;
 const REQUESTS: u64 = 500;
 
 /// A block device of 32 MiB or more, which goes with this value.
@@ -128,169 +126,14 @@ fn expect_most(watched: &Watched, operation: Operation, issued: Issued, asked: u
     );
 }
 
-#[repr(align(4096))]
-struct Page([u8; BLOCK]);
-
 #[test]
 #[ignore = "a child of the other tests"]
 fn child_of_the_test() {
-    let Some(work) = std::env::var_os(WORK) else { return };
-    let path = PathBuf::from(std::env::var_os("DWELL_ADVISE_DEVICE").unwrap());
-    match work.to_str().unwrap() {
-        "read" => read(&open(&path, libc::O_DIRECT)),
-        "write" => write(&open(&path, libc::O_DIRECT)),
-        "sync" => sync(&open(&path, 0)),
-        "fault" => fault(&open(&path, 0)),
-        "ring" => ring(&open(&path, libc::O_DIRECT)),
-        "threads" => threads(&path),
-        "pipes" => pipes(),
-        "ring of sockets" => ring_of_sockets(),
-        "first CPU" => on_cpu(0),
-        "second CPU" => on_cpu(1),
-        other => panic!("{other}"),
-    }
-}
-
-fn open(path: &Path, flags: i32) -> File {
-    OpenOptions::new().read(true).write(true).custom_flags(flags).open(path).unwrap()
-}
-
-/// Every block once, in an order that reading ahead does not guess.
-fn blocks() -> impl Iterator<Item = u64> {
-    (0..REQUESTS).map(|i| i * 4099 % 8000 * BLOCK as u64)
-}
-
-fn read(file: &File) {
-    let mut page = Page([0; BLOCK]);
-    blocks().for_each(|offset| file.read_exact_at(&mut page.0, offset).unwrap());
-}
-
-fn write(file: &File) {
-    let page = Page([7; BLOCK]);
-    blocks().for_each(|offset| file.write_all_at(&page.0, offset).unwrap());
-}
-
-fn sync(file: &File) {
-    for offset in blocks().take(50) {
-        file.write_all_at(&[9; BLOCK], offset).unwrap();
-        file.sync_data().unwrap();
-    }
-}
-
-fn fault(file: &File) {
-    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap};
-    // What the child before left in the page cache would not be waited for.
-    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
-    let length = 32 << 20;
-    // SAFETY: a new mapping of the device, which nothing else in this process maps or reads.
-    unsafe {
-        let start =
-            mmap(std::ptr::null_mut(), length, ProtFlags::READ, MapFlags::SHARED, file, 0).unwrap();
-        madvise(start, length, Advice::Random).unwrap();
-        for offset in blocks() {
-            std::hint::black_box(start.cast::<u8>().add(offset as usize).read_volatile());
-        }
-    }
-}
-
-fn ring(file: &File) {
-    use std::os::fd::AsRawFd as _;
-    let mut ring = io_uring::IoUring::new(8).unwrap();
-    let mut page = Page([0; BLOCK]);
-    for offset in blocks() {
-        let read = io_uring::opcode::Read::new(
-            io_uring::types::Fd(file.as_raw_fd()),
-            page.0.as_mut_ptr(),
-            BLOCK as u32,
-        );
-        // SAFETY: the page and the file live until the completion, which is awaited.
-        unsafe { ring.submission().push(&read.offset(offset).build()).unwrap() };
-        ring.submit_and_wait(1).unwrap();
-        assert_eq!(ring.completion().next().unwrap().result(), BLOCK as i32);
-    }
-}
-
-/// Another thread answers each byte, and io_uring waits for the answers.
-fn ring_of_sockets() {
-    if io_uring::IoUring::new(8).is_err() {
-        return println!("SKIP: no io_uring");
-    }
-    use std::os::fd::AsRawFd as _;
-    use std::os::unix::net::UnixStream;
-    let (mut own, mut other) = UnixStream::pair().unwrap();
-    let echo = std::thread::spawn(move || {
-        let mut byte = [0];
-        while other.read(&mut byte).unwrap() == 1 {
-            std::thread::sleep(std::time::Duration::from_micros(200));
-            other.write_all(&byte).unwrap();
-        }
-    });
-    let mut ring = io_uring::IoUring::new(8).unwrap();
-    let mut byte = [0];
-    for _ in 0..REQUESTS {
-        own.write_all(b"x").unwrap();
-        let socket = io_uring::types::Fd(own.as_raw_fd());
-        let receive = io_uring::opcode::Recv::new(socket, byte.as_mut_ptr(), 1).build();
-        // SAFETY: the byte lives until the completion, which is awaited.
-        unsafe { ring.submission().push(&receive).unwrap() };
-        ring.submit_and_wait(1).unwrap();
-        assert_eq!(ring.completion().next().unwrap().result(), 1);
-    }
-    own.shutdown(std::net::Shutdown::Both).unwrap();
-    echo.join().unwrap();
-}
-
-/// Two threads, each in a process of its own, read.
-fn threads(path: &Path) {
-    let mut children: Vec<_> = (0..2)
-        .map(|_| {
-            Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "child_of_the_test", "--ignored", "--nocapture"])
-                .env(WORK, "read")
-                .env("DWELL_ADVISE_DEVICE", path)
-                .stdout(Stdio::null())
-                .spawn()
-                .unwrap()
-        })
-        .collect();
-    children.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
-}
-
-/// Reads a file on the machine's own disk, on one CPU. Another may have the disk's interrupts.
-fn on_cpu(cpu: usize) {
-    // SAFETY: a set of zeros is one, and this thread's own.
-    unsafe {
-        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
-        libc::CPU_SET(cpu, &mut cpus);
-        libc::sched_setaffinity(0, size_of_val(&cpus), &cpus);
-    }
-    let file = tempfile::NamedTempFile::new_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let direct = open(file.path(), libc::O_DIRECT);
-    let pages: Vec<Page> = (0..256).map(|_| Page([5; BLOCK])).collect();
-    // SAFETY: the pages' own bytes.
-    let bytes = unsafe { std::slice::from_raw_parts(pages.as_ptr().cast(), 256 * BLOCK) };
-    (0..32).for_each(|at| direct.write_all_at(bytes, at * bytes.len() as u64).unwrap());
-    for _ in 0..4 {
-        read(&direct);
-        fault(file.as_file());
-    }
-}
-
-fn pipes() {
-    let (mut read, mut write) = io::pipe().unwrap();
-    let (mut back, mut answer) = io::pipe().unwrap();
-    let echo = std::thread::spawn(move || {
-        let mut byte = [0];
-        while read.read(&mut byte).unwrap() == 1 {
-            answer.write_all(&byte).unwrap();
-        }
-    });
-    for _ in 0..REQUESTS {
-        write.write_all(b"x").unwrap();
-        back.read_exact(&mut [0]).unwrap();
-    }
-    drop(write);
-    echo.join().unwrap();
+    let (Ok(what), Some(device)) = (std::env::var(WORK), std::env::var_os("DWELL_ADVISE_DEVICE"))
+    else {
+        return;
+    };
+    work::work(&what, Path::new(&device));
 }
 
 #[test]
@@ -340,6 +183,81 @@ fn page_faults_are_seen() {
 fn waits_by_io_uring_are_seen() {
     let Some(watched) = seen("ring") else { return };
     expect_most(&watched, Operation::Read, Issued::IoUring, REQUESTS);
+}
+
+#[test]
+fn waits_by_libaio_are_seen() {
+    let Some(watched) = seen("libaio") else { return };
+    expect_most(&watched, Operation::Read, Issued::Libaio, REQUESTS);
+    let Some(watched) = seen_by_tracepoints("libaio") else { return };
+    expect_most(&watched, Operation::Read, Issued::Libaio, REQUESTS);
+}
+
+/// Reads that many blocks of the device that it is given, in the order of the other children.
+const IN_C: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(int count, char **words) {
+    int file = open(words[1], O_RDONLY | O_DIRECT);
+    void *page = aligned_alloc(4096, 4096);
+    for (long i = 0; i < 500; i++)
+        if (pread(file, page, 4096, i * 4099 % 8000 * 4096) != 4096) return 1;
+    return count != 2;
+}
+"#;
+
+const IN_GO: &str = r#"
+package main
+
+import (
+	"os"
+	"syscall"
+)
+
+func main() {
+	file, err := os.OpenFile(os.Args[1], os.O_RDONLY|syscall.O_DIRECT, 0)
+	if err != nil {
+		panic(err)
+	}
+	page, err := syscall.Mmap(-1, 0, 4096, 3, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		panic(err)
+	}
+	for i := int64(0); i < 500; i++ {
+		if _, err := file.ReadAt(page, i*4099%8000*4096); err != nil {
+			panic(err)
+		}
+	}
+}
+"#;
+
+/// Follows a program of another language, which a command makes: no library of it can be replaced.
+fn waits_of_a_program_are_seen(source: (&str, &str), compiler: &[&str]) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join(source.0), source.1).unwrap();
+    let mut command = Command::new(compiler[0]);
+    command.args(&compiler[1..]).args(["-o", "reader", source.0]);
+    command.current_dir(directory.path()).env("GOCACHE", directory.path().join("cache"));
+    match command.output() {
+        Ok(made) if made.status.success() => {}
+        Ok(made) => return println!("SKIP: {}", String::from_utf8_lossy(&made.stderr).trim()),
+        Err(error) => return println!("SKIP: {}: {error}", compiler[0]),
+    }
+    let program = directory.path().join("reader");
+    let Some(watched) = seen(program.to_str().unwrap()) else { return };
+    expect_most(&watched, Operation::Read, Issued::Call, REQUESTS);
+}
+
+#[test]
+fn waits_of_a_static_program_are_seen() {
+    waits_of_a_program_are_seen(("reader.c", IN_C), &["cc", "-static"]);
+}
+
+#[test]
+fn waits_of_a_go_program_are_seen() {
+    waits_of_a_program_are_seen(("reader.go", IN_GO), &["go", "build"]);
 }
 
 #[test]
