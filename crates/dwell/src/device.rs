@@ -21,11 +21,11 @@ mod tests;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use dwell_policy::Ns;
 
 use crate::clock;
+use crate::fork::OfProcess;
 
 #[doc(hidden)]
 pub use interrupts::IrqName;
@@ -276,16 +276,14 @@ impl fmt::Display for Device {
 pub(crate) fn may_need_worker(number: &str) -> bool {
     /// Another disk may get the number, but hardly within this.
     const KNOWN_FOR: Ns = 1_000_000_000;
-    static KNOWN: Mutex<Vec<(String, Ns, bool)>> = Mutex::new(Vec::new());
-    let ask = || Sysfs::default().may_need_worker(number);
-    // A forked child may find it taken by a thread that it does not have.
-    let Ok(mut known) = KNOWN.try_lock() else { return ask() };
+    static KNOWN: OfProcess<Vec<(String, Ns, bool)>> = OfProcess::new();
+    let mut known = KNOWN.lock();
     let now = clock::now();
     known.retain(|(_, at, _)| now - at < KNOWN_FOR);
     if let Some((_, _, may)) = known.iter().find(|(of, ..)| of == number) {
         return *may;
     }
-    let may = ask();
+    let may = Sysfs::default().may_need_worker(number);
     known.push((number.to_owned(), now, may));
     may
 }

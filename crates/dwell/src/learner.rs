@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use dwell_policy::switchback::{Seen, Step, Switchback, Told};
 use dwell_policy::{
@@ -11,7 +11,7 @@ use dwell_policy::{
 };
 
 use crate::clock;
-use crate::fork::ForkMark;
+use crate::fork::{ForkMark, OfProcess};
 use crate::remembered::{CELLS, Place, Remembered};
 
 /// What was found out about one device. Its open files share it, those through the page cache and
@@ -192,9 +192,8 @@ impl Learner {
         remembered: Option<&Arc<Remembered>>,
     ) -> Arc<Learner> {
         type Devices = HashMap<(String, Goal), Weak<Learner>>;
-        static DEVICES: OnceLock<Mutex<Devices>> = OnceLock::new();
-        let devices = DEVICES.get_or_init(Default::default);
-        let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+        static DEVICES: OfProcess<Devices> = OfProcess::new();
+        let mut devices = DEVICES.lock();
         let key = (format!("{device} {manner}"), goal);
         let is_ours =
             |learner: &Arc<Learner>| learner.mark.as_ref().is_none_or(ForkMark::same_process);

@@ -4,11 +4,12 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use dwell_policy::{Backlog, Ns, Profile};
 
 use crate::device::DiskQueue;
+use crate::fork::OfProcess;
 use crate::monitor::SystemMonitor;
 use crate::ring::SpinMethod;
 use crate::shared_atomics::SharedAtomics;
@@ -98,9 +99,8 @@ impl InFlight {
 
     /// The device's count, shared by all its open files. Devices are told apart by `key`.
     pub fn of(key: &str) -> Arc<InFlight> {
-        static DEVICES: OnceLock<Mutex<HashMap<String, Weak<InFlight>>>> = OnceLock::new();
-        let devices = DEVICES.get_or_init(Default::default);
-        let mut devices = devices.lock().unwrap_or_else(PoisonError::into_inner);
+        static DEVICES: OfProcess<HashMap<String, Weak<InFlight>>> = OfProcess::new();
+        let mut devices = DEVICES.lock();
         if let Some(known) = devices.get(key).and_then(Weak::upgrade) {
             return known;
         }

@@ -59,7 +59,7 @@ pub use overload::is_overloaded;
 pub use permit::{LoadReader, SpinGuard, SpinPermit};
 
 use crate::clock;
-use crate::fork::ForkMark;
+use crate::fork::{ForkMark, OfProcess};
 use crate::remembered::Remembered;
 use dwell_policy::{Load, Ns};
 use permit::Shared;
@@ -129,7 +129,7 @@ impl std::fmt::Debug for Watchers {
 
 /// The monitor of this process. It stays for a moment after its last user, so that a program that
 /// opens one file after the other starts one thread.
-static SHARED: Mutex<Option<Arc<SystemMonitor>>> = Mutex::new(None);
+static SHARED: OfProcess<Option<Arc<SystemMonitor>>> = OfProcess::new();
 /// Windows without a user after which the monitor goes.
 const LINGER: u32 = 10;
 
@@ -200,7 +200,7 @@ impl SystemMonitor {
     /// # Errors
     /// Those of [`SystemMonitor::start`].
     pub fn shared_with(config: Config) -> io::Result<Arc<SystemMonitor>> {
-        let mut shared = lock(&SHARED);
+        let mut shared = SHARED.lock();
         if let Some(monitor) = shared.as_ref().filter(|monitor| monitor.serves(&config)) {
             return Ok(monitor.clone());
         }
@@ -222,7 +222,7 @@ impl SystemMonitor {
 
     /// Gives up a monitor that is kept for the next user, if there is none yet.
     fn leave(kept: &Weak<SystemMonitor>) {
-        let mut shared = lock(&SHARED);
+        let mut shared = SHARED.lock();
         let ours = shared.as_ref().is_some_and(|monitor| Arc::as_ptr(monitor) == kept.as_ptr());
         let left = if ours && kept.strong_count() == 1 { shared.take() } else { None };
         drop(shared);
