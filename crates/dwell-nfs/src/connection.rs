@@ -259,7 +259,14 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut slots = self.shared.slots.borrow_mut();
         match &mut slots[self.tag] {
-            slot @ Slot::Waiting(_) => *slot = Slot::Abandoned,
+            slot @ Slot::Waiting(_) => {
+                *slot = Slot::Abandoned;
+                if self.shared.link.borrow_mut().engine_mut().abandon(self.tag as u64) {
+                    slots.remove(self.tag);
+                }
+                // Others may be sent in its place.
+                self.shared.tell();
+            }
             _ => drop(slots.remove(self.tag)),
         }
     }

@@ -8,75 +8,19 @@ mod common;
 mod fake;
 #[path = "common/model.rs"]
 mod model;
+#[path = "common/mounting.rs"]
+mod mounting;
 
 use std::fs::{self, File, FileTimes};
 use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
-use dwell_nfs::fuse::{self, Mounted};
-use fake::Fake;
 use model::{Entry, Fault, Model};
-use tempfile::TempDir;
-
-/// Does something at a mounted model; where nothing can be mounted, says so.
-fn at(model: &Model, options: &str, work: impl FnOnce(&Path)) {
-    let server = model.serve();
-    at_server(&server, options, work);
-}
-
-fn mount(server: &Fake, options: &str) -> Option<(TempDir, Mounted)> {
-    mount_telling(server, options, |_| {})
-}
-
-fn mount_telling(
-    server: &Fake,
-    options: &str,
-    told: impl FnMut(&dwell_nfs::Error) + Send + 'static,
-) -> Option<(TempDir, Mounted)> {
-    if File::options().read(true).write(true).open("/dev/fuse").is_err() {
-        println!("SKIP: /dev/fuse cannot be opened");
-        return None;
-    }
-    let dir = tempfile::tempdir().unwrap();
-    let url = server.url("/e", &format!("&size=4096{options}")).parse().unwrap();
-    match Mounted::start_telling(&url, dir.path(), told) {
-        Ok(mounted) => Some((dir, mounted)),
-        Err(error) if error.errno() == libc::EPERM => {
-            println!("SKIP: {error}");
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
-
-fn at_server(server: &Fake, options: &str, work: impl FnOnce(&Path)) {
-    let Some((dir, mounted)) = mount(server, options) else { return };
-    let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(dir.path())));
-    unmount(dir.path(), done.is_err());
-    let ended = mounted.wait();
-    if let Err(panic) = done {
-        std::panic::resume_unwind(panic);
-    }
-    ended.unwrap();
-}
-
-/// Unmounts. A child of another test holds this test's files between its fork and its exec.
-fn unmount(at: &Path, force: bool) {
-    let until = Instant::now() + Duration::from_secs(10);
-    loop {
-        match fuse::unmount(at, force) {
-            Err(error) if error.to_string().contains("in use") && Instant::now() < until => {
-                sleep(Duration::from_millis(20));
-            }
-            done => return done.unwrap(),
-        }
-    }
-}
+use mounting::{at, mount, mount_telling, unmount, wait_for};
 
 #[test]
 fn programs_find_files_and_directories_as_on_any_file_system() {
@@ -275,83 +219,6 @@ fn check(model: &Model, path: &str, tree: &Path) {
             check(model, &format!("{path}/{name}"), &tree.join(&name));
         }
     }
-}
-
-/// Starts a program that is given a mount.
-fn program(script: &str, dir: &Path) -> Child {
-    let mut program = Command::new("sh");
-    program.args(["-c", script, "sh"]).arg(dir).stdout(Stdio::null()).stderr(Stdio::null());
-    program.spawn().unwrap()
-}
-
-/// Whether a program ends within so many seconds.
-fn ends_within(seconds: u64, program: &mut Child) -> bool {
-    let until = Instant::now() + Duration::from_secs(seconds);
-    while Instant::now() < until {
-        if program.try_wait().unwrap().is_some() {
-            return true;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    false
-}
-
-fn wait_for(what: impl Fn() -> bool) {
-    let until = Instant::now() + Duration::from_secs(20);
-    while !what() {
-        assert!(Instant::now() < until);
-        sleep(Duration::from_millis(5));
-    }
-}
-
-#[test]
-fn a_killed_program_does_not_wait_for_the_server_and_what_it_wrote_is_kept() {
-    let model = Model::default();
-    model.put("x", &common::noise(10_000));
-    at(&model, "", |dir| {
-        let mut writer = program("exec 3> $1/y; echo written >&3; exec sleep 100 < /dev/null", dir);
-        wait_for(|| model.at("y").is_some_and(|entry| entry.data == b"written\n"));
-        model.fail(|_, _| Some(Fault::RestartBefore));
-        let mut reader = program("exec cat $1/x", dir);
-        wait_for(|| model.state().calls > 0);
-        reader.kill().unwrap();
-        assert!(ends_within(10, &mut reader), "the reader waits for the server");
-        writer.kill().unwrap();
-        assert!(ends_within(10, &mut writer), "the writer waits for the server");
-        model.fail_never();
-    });
-    assert_eq!(model.at("y").unwrap().durable, b"written\n");
-}
-
-/// Whether a forced unmount can end what programs wait for: users need the kernel's list of
-/// connections for it.
-fn can_abort() -> bool {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    fs::metadata("/proc/self").unwrap().uid() == 0 || mounts.contains(" - fusectl ")
-}
-
-#[test]
-fn a_forced_unmount_ends_although_the_server_is_gone() {
-    if !can_abort() {
-        println!("SKIP: this is not root, and /sys/fs/fuse/connections is not mounted");
-        return;
-    }
-    let model = Model::default();
-    model.put("x", &common::noise(10_000));
-    let server = model.serve();
-    let Some((dir, mounted)) = mount(&server, "&timeo=5") else { return };
-    let mut file = File::create(dir.path().join("y")).unwrap();
-    file.write_all(b"never durable").unwrap();
-    model.fail(|_, _| Some(Fault::RestartBefore));
-    let mut reader = program("exec cat $1/x", dir.path());
-    wait_for(|| model.state().calls > 0);
-    fuse::unmount(dir.path(), true).unwrap();
-    assert!(ends_within(10, &mut reader), "a program still waits");
-    assert!(file.sync_all().is_err());
-    let ended = Instant::now();
-    let error = mounted.wait().unwrap_err().to_string();
-    assert!(error.contains("13 bytes that programs wrote were never made durable"), "{error}");
-    assert!(ended.elapsed() < Duration::from_secs(20), "{:?}", ended.elapsed());
 }
 
 /// Hears what a mount tells.

@@ -338,6 +338,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         self.to_send.clear();
         self.sent_bytes = 0;
         self.records.clear();
+        self.forget_half_sent();
     }
 
     /// Whether it is connected.

@@ -41,6 +41,11 @@ impl<P> Outstanding<P> {
         self.0.iter()
     }
 
+    /// As [`Outstanding::iter`]; their XIDs stay as they are.
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Request<P>> {
+        self.0.iter_mut()
+    }
+
     pub fn get(&self, xid: u32) -> Option<&Request<P>> {
         self.0.get(self.place(xid).ok()?)
     }

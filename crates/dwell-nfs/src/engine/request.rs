@@ -23,6 +23,8 @@ pub(super) struct Request<P> {
     pub give_up_at: Ns,
     /// No datagram can carry it.
     pub is_too_long: bool,
+    /// Nobody waits for its answer.
+    pub is_abandoned: bool,
     /// Shortest and longest answer, in bytes.
     pub least: u32,
     pub largest: u32,
@@ -57,6 +59,7 @@ impl<P: AsRef<[u8]>> Request<P> {
             resend_at,
             give_up_at,
             is_too_long: false,
+            is_abandoned: false,
             least,
             largest,
             whole,

@@ -291,6 +291,31 @@ fn a_request_that_was_half_sent_begins_anew_on_the_next_connection() {
 }
 
 #[test]
+fn an_abandoned_request_is_never_sent_unless_some_of_it_was() {
+    let mut play = Play::new(|s| s.window = WindowKind::Fixed(3), Transport::Stream);
+    play.write(0, 4);
+    play.at(0);
+    // Half sent, about to be sent, in the queue.
+    for tag in 1..=4 {
+        play.write(tag, 4);
+    }
+    play.engine.sent(0, 10);
+    assert_eq!([0, 1, 2, 3].map(|tag| play.engine.abandon(tag)), [false, false, true, true]);
+    assert_eq!((play.engine.pending(), play.engine.backlog_bytes()), (3, 12));
+    play.engine.disconnected();
+    play.at(1);
+    play.engine.connected(2);
+    play.at(2);
+    play.answer(1);
+    play.told(
+        "0 ms: sends [1]
+         0 ms: 1 fails: the server did not answer for 60 s
+         0 ms: sends [1, 5]
+         0 ms: 0 ends: Ok(100)",
+    );
+}
+
+#[test]
 fn a_stream_that_is_silent_while_answers_are_due_is_given_up() {
     let mut play = Play::new(|s| s.silence_ns = 50 * MS, Transport::Stream);
     play.at(40 * MS);

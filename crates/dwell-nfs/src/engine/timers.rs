@@ -46,6 +46,36 @@ impl<P: AsRef<[u8]>> Engine<P> {
         self.resend(now)
     }
 
+    /// Nobody waits for the answer to a request any more. One of which nothing was sent is over:
+    /// `true`. Any other goes on until it is answered.
+    pub fn abandon(&mut self, tag: u64) -> bool {
+        if let Some(place) = self.queued.iter().position(|request| request.tag == tag) {
+            let request = self.queued.remove(place);
+            self.backlog_bytes -= request.map_or(0, |request| request.moves_bytes());
+            self.admit();
+            return true;
+        }
+        let half_sent = self.to_send.front().copied().filter(|_| self.sent_bytes > 0);
+        let Some(request) = self.outstanding.iter_mut().find(|request| request.tag == tag) else {
+            return false;
+        };
+        request.is_abandoned = true;
+        let xid = request.xid;
+        if request.sends > 0 || half_sent == Some(xid) {
+            return false;
+        }
+        self.take(xid);
+        self.admit();
+        true
+    }
+
+    /// What nobody waits for, and of which the server has no more than a part, fails at the next
+    /// look at the timers.
+    pub(super) fn forget_half_sent(&mut self) {
+        let is_lost = |request: &&mut Request<P>| request.is_abandoned && request.sends == 0;
+        self.outstanding.iter_mut().filter(is_lost).for_each(|request| request.give_up_at = 0);
+    }
+
     /// The datagram of [`Engine::outgoing`] is longer than any can be: its request fails at the
     /// next look at the timers.
     pub fn too_long(&mut self) {

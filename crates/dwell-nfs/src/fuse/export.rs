@@ -238,13 +238,20 @@ impl Export {
     /// Has a file that is open keep its data under a hidden name when its name goes: the server
     /// knows nothing of files that are open. Whether it was one.
     async fn keep(&self, parent: u64, name: &OsStr, found: &Found) -> Outcome<bool> {
-        let number = self.nodes.borrow().of(&found.handle);
-        let number = number.filter(|number| {
-            let nodes = self.nodes.borrow();
-            nodes.get(*number).is_some_and(|node| node.opens > 0 && node.kept.is_none())
-        });
-        let Some(number) = number.filter(|_| found.attributes.links == 1) else { return Ok(false) };
         let parent = self.handle(parent)?;
+        let (number, before) = {
+            let nodes = self.nodes.borrow();
+            let number = nodes.of(&found.handle).filter(|_| found.attributes.links == 1);
+            let open = number.and_then(|number| Some((number, nodes.get(number)?)));
+            let Some((number, node)) = open.filter(|(_, node)| node.opens > 0) else {
+                return Ok(false);
+            };
+            (number, node.kept.clone())
+        };
+        // Another name was only meant for it, if the program was killed that removed this one.
+        if before.as_ref().is_some_and(|(at, kept)| (*at, &**kept) == (parent, name.as_bytes())) {
+            return Ok(false);
+        }
         let number_here = self.last.get() + 1;
         self.last.set(number_here);
         let hidden = format!(".nfs{:016x}{number_here:08x}", found.attributes.file);
@@ -257,7 +264,7 @@ impl Export {
         // Before: where the program is killed meanwhile, the server may still rename it.
         set(Some((parent, to.to_vec())));
         let renamed = self.client.rename(parent, from, to, found.handle, &PATH).await;
-        renamed.inspect_err(|_| set(None)).map_err(|error| errno(&error))?;
+        renamed.inspect_err(|_| set(before)).map_err(|error| errno(&error))?;
         Ok(true)
     }
 
