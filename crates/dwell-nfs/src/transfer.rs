@@ -95,8 +95,14 @@ impl Copy<'_> {
             self.watcher.noted(&line);
             Ok(None)
         };
+        if there.links > 1 {
+            return anew("the part that is there has another name, too");
+        }
+        let node = node.hold(&there)?;
         let record = match job.into.get(record_name).await?.filter(is_file) {
-            Some((node, facts)) if facts.bytes <= MOST_RECORD_BYTES => Some(node),
+            Some((node, facts)) if facts.bytes <= MOST_RECORD_BYTES && facts.links == 1 => {
+                Some(node.hold(&facts)?)
+            }
             _ => None,
         };
         let said = match &record {

@@ -216,7 +216,7 @@ impl Node {
                 Node::Local(local) => {
                     let local = local.inner(name);
                     let made = local.create(mode).map_err(system("creating", local.path()));
-                    made.map(|()| Node::Local(local))
+                    made.map(Node::Local)
                 }
                 Node::Remote { client, handle, url } => {
                     let url = url.join(&String::from_utf8_lossy(name));
@@ -238,7 +238,20 @@ impl Node {
         Ok((made, target, is_left_over))
     }
 
-    /// Opens a file for writing.
+    /// Holds the file open that was `found` here. A server's handle stands for one file anyway.
+    ///
+    /// # Errors
+    /// That another file has its name by now, or that it has another name; what the system says.
+    pub fn hold(&self, found: &Facts) -> Result<Node> {
+        match self {
+            Node::Local(local) => {
+                local.hold(found).map(Node::Local).map_err(system("opening", local.path()))
+            }
+            Node::Remote { .. } => Ok(self.clone()),
+        }
+    }
+
+    /// Opens a file for writing that is held or was created.
     ///
     /// # Errors
     /// What the system says.
@@ -360,7 +373,7 @@ impl Node {
         }
     }
 
-    /// Cuts a file, or makes it longer with zeros.
+    /// Cuts a file that is held or was created, or makes it longer with zeros.
     ///
     /// # Errors
     /// What the system or the server says.

@@ -5,15 +5,15 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::rc::Rc;
 
 use rustix::fs::{
     AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Statx, StatxFlags, StatxTimestamp,
-    Timestamps, Uid, chmodat, chownat, linkat, mkdirat, mknodat, openat, openat2, readlinkat,
-    renameat, statx, symlinkat, unlinkat, utimensat,
+    Timestamps, Uid, chmodat, chownat, fchmod, fchown, futimens, linkat, mkdirat, mknodat, openat,
+    openat2, readlinkat, renameat, statx, symlinkat, unlinkat, utimensat,
 };
 use rustix::fs::{FileType, makedev};
 use rustix::io::Errno;
@@ -33,6 +33,8 @@ pub struct Local {
     below: PathBuf,
     /// As a person calls it.
     path: PathBuf,
+    /// The file itself, where it was opened to be written: whatever has its name by now.
+    itself: Option<Rc<File>>,
 }
 
 impl Local {
@@ -42,7 +44,7 @@ impl Local {
     /// What the system says.
     pub fn directory(path: &Path) -> io::Result<Local> {
         let held = Rc::new(openat(CWD, path, DIRECTORY, Mode::empty())?);
-        Ok(Local { held, below: PathBuf::new(), path: path.to_owned() })
+        Ok(Local { held, below: PathBuf::new(), path: path.to_owned(), itself: None })
     }
 
     /// The file or directory at a path. A link at its end is not followed.
@@ -66,7 +68,7 @@ impl Local {
     pub fn inner(&self, name: &[u8]) -> Local {
         let name = OsStr::from_bytes(name);
         let (below, path) = (self.below.join(name), self.path.join(name));
-        Local { held: self.held.clone(), below, path }
+        Local { held: self.held.clone(), below, path, itself: None }
     }
 
     /// Does something in a directory below the one that is held.
@@ -96,7 +98,10 @@ impl Local {
     }
 
     pub(crate) fn facts(&self) -> io::Result<Facts> {
-        self.by_name(facts)
+        match &self.itself {
+            Some(file) => Ok(facts_of(file)?),
+            None => self.by_name(facts),
+        }
     }
 
     pub(super) fn list(&self) -> io::Result<Vec<(Vec<u8>, Local, Facts)>> {
@@ -121,17 +126,41 @@ impl Local {
         self.by_name(|at, name| mkdirat(at, name, Mode::from_raw_mode(mode)))
     }
 
-    pub(super) fn create(&self, mode: u32) -> io::Result<()> {
-        self.open(OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL, mode).map(drop)
+    fn with(&self, itself: OwnedFd) -> Local {
+        Local { itself: Some(Rc::new(itself.into())), ..self.clone() }
+    }
+
+    /// Makes a file, and holds it open.
+    pub(super) fn create(&self, mode: u32) -> io::Result<Local> {
+        let made = self.open(OFlags::RDWR | OFlags::CREATE | OFlags::EXCL, mode)?;
+        Ok(self.with(made))
+    }
+
+    /// Holds the file open that was `found` here, and that has no other name. Something else may
+    /// have its name by now; opening a pipe would wait for its other end.
+    pub(super) fn hold(&self, found: &Facts) -> io::Result<Local> {
+        let opened = self.open(OFlags::RDWR | OFlags::NONBLOCK, 0)?;
+        let there = facts_of(&opened)?;
+        let id = |facts: &Facts| (facts.kind, facts.links, facts.file_system, facts.file);
+        if id(&there) != (Kind::File, 1, found.file_system, found.file) {
+            let what = "another program has replaced it, or has given it another name";
+            return Err(io::Error::other(what));
+        }
+        rustix::fs::fcntl_setfl(&opened, OFlags::empty())?;
+        Ok(self.with(opened))
     }
 
     pub(super) fn open_to_write(&self) -> io::Result<File> {
-        self.open(OFlags::WRONLY, 0).map(File::from)
+        let not_held = || io::Error::other("is not held open to be written");
+        self.itself.as_ref().ok_or_else(not_held)?.try_clone()
     }
 
     /// Something else may have its name by now; opening a pipe would wait for its other end.
     pub(super) fn open_to_read(&self) -> io::Result<File> {
-        self.open(OFlags::RDONLY | OFlags::NONBLOCK, 0).map(File::from)
+        match &self.itself {
+            Some(file) => file.try_clone(),
+            None => self.open(OFlags::RDONLY | OFlags::NONBLOCK, 0).map(File::from),
+        }
     }
 
     pub(super) fn remove(&self) -> io::Result<()> {
@@ -174,6 +203,9 @@ impl Local {
     }
 
     pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        if let Some(file) = &self.itself {
+            return Ok(fchmod(file, Mode::from_raw_mode(mode))?);
+        }
         // The system changes the mode of what a path leads to, not of a link: so by a descriptor.
         let itself = self.open(OFlags::PATH, 0)?;
         let itself = format!("/proc/self/fd/{}", itself.as_raw_fd());
@@ -181,11 +213,17 @@ impl Local {
     }
 
     pub(crate) fn set_times(&self, times: &Timestamps) -> io::Result<()> {
+        if let Some(file) = &self.itself {
+            return Ok(futimens(file, times)?);
+        }
         self.by_name(|at, name| utimensat(at, name, times, AtFlags::SYMLINK_NOFOLLOW))
     }
 
     pub(crate) fn set_owner(&self, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
         let (uid, gid) = (uid.map(Uid::from_raw), gid.map(Gid::from_raw));
+        if let Some(file) = &self.itself {
+            return Ok(fchown(file, uid, gid)?);
+        }
         self.by_name(|at, name| chownat(at, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW))
     }
 
@@ -208,6 +246,10 @@ fn walk(from: BorrowedFd<'_>, below: &Path) -> Done<OwnedFd> {
 fn facts(at: BorrowedFd<'_>, name: &OsStr) -> Done<Facts> {
     let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT;
     statx(at, name, flags, StatxFlags::BASIC_STATS).map(|found| (&found).into())
+}
+
+fn facts_of(file: impl AsFd) -> Done<Facts> {
+    statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map(|found| (&found).into())
 }
 
 impl From<&Statx> for Facts {
