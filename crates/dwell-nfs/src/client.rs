@@ -70,8 +70,14 @@ pub struct Found {
 fn control(tasks: &Tasks, url: &Url, port: u16) -> Result<Connection> {
     let mut settings = settings(url, url.transport);
     settings.window = WindowKind::Fixed(4);
-    Connection::open(tasks, url.address(port)?, settings)
-        .map_err(|error| Error::new("connecting to the server", url, error))
+    open(tasks, url, url.address(port)?, settings)
+}
+
+fn open(tasks: &Tasks, url: &Url, to: SocketAddr, settings: Settings) -> Result<Connection> {
+    Connection::open(tasks, to, settings).map_err(|error| {
+        let why = Why::NoConnection { server: to.to_string(), error };
+        Error::new("connecting to the server", url, why)
+    })
 }
 
 async fn port_of(tasks: &Tasks, url: &Url, program: u32, version: u32) -> Result<Option<u16>> {
@@ -136,8 +142,7 @@ impl Client {
         let (export, root) = Self::find_export(&mounting, url).await?;
         drop(mounting);
         let address = url.address(nfs_port)?;
-        let connection = Connection::open(tasks, address, settings(url, url.transport))
-            .map_err(|error| Error::new("connecting to the server", url, error))?;
+        let connection = open(tasks, url, address, settings(url, url.transport))?;
         let mut client = Client {
             tasks: tasks.clone(),
             url: url.clone(),

@@ -171,8 +171,8 @@ impl Connection {
         payload: Option<Payload>,
     ) -> Result<Answered, Why> {
         let shared = &self.shared;
-        if let Some(error) = shared.link.borrow().broken() {
-            return Err(copy(error).into());
+        if let Some(why) = shared.broken() {
+            return Err(why);
         }
         let tag = shared.slots.borrow_mut().insert(Slot::Waiting(None));
         let now = shared.tasks.now();
@@ -181,8 +181,12 @@ impl Connection {
         let waiting = Waiting { shared, tag };
         let results = poll_fn(|context| waiting.poll(context.waker())).await;
         drop(waiting);
-        match (results, shared.link.borrow().broken()) {
-            (Err(_), Some(error)) => Err(copy(error).into()),
+        match (results, shared.broken()) {
+            (Err(_), Some(why)) => Err(why),
+            (Err(Failure::NoAnswer { after_ns }), None) => {
+                let server = shared.link.borrow().server().to_string();
+                Err(Why::NoAnswer { server, after_ns })
+            }
             (results, _) => Ok(results?),
         }
     }
@@ -273,6 +277,13 @@ impl Drop for Waiting<'_> {
 }
 
 impl Shared {
+    /// Why there is no connection, where none was ever made.
+    fn broken(&self) -> Option<Why> {
+        let link = self.link.borrow();
+        let error = copy(link.broken()?);
+        Some(Why::NoConnection { server: link.server().to_string(), error })
+    }
+
     /// Has the driver look.
     fn tell(&self) {
         if !self.has_news.replace(true)

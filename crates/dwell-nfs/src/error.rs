@@ -4,6 +4,8 @@
 use std::io;
 use std::path::Path;
 
+use dwell_policy::Ns;
+
 use crate::engine::Failure;
 use crate::mount::MountError;
 use crate::nfs3::Status;
@@ -18,6 +20,22 @@ pub enum Why {
     /// There is no usable answer.
     #[error(transparent)]
     Failure(#[from] Failure),
+    /// There is no connection to the server, and none is tried any more.
+    #[error("no connection to {server}: {error}")]
+    NoConnection {
+        /// Where it should be.
+        server: String,
+        /// What the system said.
+        error: io::Error,
+    },
+    /// The server is silent.
+    #[error("the server {server} did not answer for {} s", .after_ns / 1_000_000_000)]
+    NoAnswer {
+        /// Where it is.
+        server: String,
+        /// How long it was waited for.
+        after_ns: Ns,
+    },
     /// The export cannot be used.
     #[error(transparent)]
     Mount(#[from] MountError),
@@ -81,7 +99,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         match &self.why {
             Why::Status(status) => status.errno(),
-            Why::Failure(Failure::NoAnswer { .. }) => libc::ETIMEDOUT,
+            Why::NoAnswer { .. } | Why::Failure(Failure::NoAnswer { .. }) => libc::ETIMEDOUT,
             Why::Failure(Failure::TooLong { .. }) => libc::EMSGSIZE,
             Why::Failure(Failure::Refused(crate::rpc::Refusal::Credential(_))) => libc::EACCES,
             Why::Failure(_) => libc::EIO,
@@ -89,7 +107,9 @@ impl Error {
             Why::Mount(MountError::Missing) => libc::ENOENT,
             Why::Mount(MountError::NotDirectory) => libc::ENOTDIR,
             Why::Mount(_) => libc::EIO,
-            Why::System(error) => error.raw_os_error().unwrap_or(libc::EIO),
+            Why::System(error) | Why::NoConnection { error, .. } => {
+                error.raw_os_error().unwrap_or(libc::EIO)
+            }
             Why::Invalid(_) => libc::EINVAL,
         }
     }
@@ -117,6 +137,10 @@ impl From<Error> for dwell::Error {
         match error.why {
             Why::Invalid(what) => dwell::Error::invalid(path, what),
             Why::System(source) => dwell::Error::io(error.action, path, error.offset, source),
+            Why::NoConnection { server, error: source } => {
+                let path = format!("{} at {server}", error.path);
+                dwell::Error::io(error.action, Path::new(&path), error.offset, source)
+            }
             why => dwell::Error::invalid(path, format!("{}: {why}", error.action)),
         }
     }

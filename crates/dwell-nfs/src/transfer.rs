@@ -7,7 +7,6 @@ use blake3::Hash;
 
 use crate::connection::Payload;
 use crate::copy::{Copy, Job};
-use crate::engine::Failure;
 use crate::error::{Error, Result, Why};
 use crate::file::all;
 use crate::holes;
@@ -225,7 +224,7 @@ impl Copy<'_> {
     /// What failed leaves a part that can be resumed, or none.
     pub(crate) async fn leave(&self, job: &Job, part: &Part, why: &Error) {
         let path = job.into.path_of(&part.name);
-        if matches!(why.why, Why::Failure(Failure::NoAnswer { .. })) {
+        if matches!(why.why, Why::NoAnswer { .. }) {
             return self.watcher.noted(&format!("{path}: a part of the copy may be left there"));
         }
         match job.into.get(&part.name).await {

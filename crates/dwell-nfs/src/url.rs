@@ -89,6 +89,19 @@ impl Url {
         self.with_path(&format!("{}/{name}", self.path.trim_end_matches('/')))
     }
 
+    /// The server, with its port where one was named, for errors.
+    pub(crate) fn server(&self) -> String {
+        let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
+        format!("{}{port}", self.bracketed())
+    }
+
+    fn bracketed(&self) -> String {
+        match self.host.contains(':') {
+            true => format!("[{}]", self.host),
+            false => self.host.clone(),
+        }
+    }
+
     /// Where the server is.
     ///
     /// # Errors
@@ -108,9 +121,7 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let colons = self.host.contains(':');
-        let (open, close) = if colons { ("[", "]") } else { ("", "") };
-        write!(f, "nfs://{open}{}{close}{}", self.host, self.path)
+        write!(f, "nfs://{}{}", self.bracketed(), self.path)
     }
 }
 
@@ -222,7 +233,7 @@ mod tests {
         assert_eq!(url.join("c").to_string(), "nfs://host/mem/a/b/c");
         let url: Url = "NFS://[::1]:5/x?window=auto:64&user=5:6".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port, url.user), ("::1", Some(5), Some((5, 6))));
-        assert_eq!(url.to_string(), "nfs://[::1]/x");
+        assert_eq!((url.to_string(), url.server()), ("nfs://[::1]/x".into(), "[::1]:5".into()));
         assert_eq!(url.address(7).unwrap().to_string(), "[::1]:7");
     }
 

@@ -171,7 +171,8 @@ fn streams_that_cannot_be_read_end_in_time() {
             RemoteFile::new(&client, file(), "x").read(0, 1000).await.map(|_| ())
         });
         let line = read.unwrap_err().to_string();
-        assert_eq!(line, "x: read at byte 0: the server did not answer for 1 s", "{number}");
+        let named = format!("the server {} did not answer for 1 s", server.address);
+        assert_eq!(line, format!("x: read at byte 0: {named}"), "{number}");
     }
 }
 

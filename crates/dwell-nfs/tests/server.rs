@@ -289,12 +289,16 @@ fn refusals_are_one_clear_line() {
             (at(&format!("{open}/missing"), ""), local.clone(), "no such file or directory"),
             (at(&format!("{open}/secret/x"), ""), local.clone(), "not a directory"),
             (at(&open, ""), format!("{local}d"), "--recursive"),
-            ("nfs://127.0.0.1:1/x?mountport=2".into(), local.clone(), "Connection refused"),
-            ("nfs://127.0.0.1/x".into(), local.clone(), "asking the portmapper"),
+            (
+                "nfs://127.0.0.1:1/x?mountport=2".into(),
+                local.clone(),
+                "no connection to 127.0.0.1:2: Connection refused",
+            ),
+            ("nfs://127.0.0.1/x".into(), local.clone(), "no connection to 127.0.0.1:111"),
             (
                 "nfs://127.0.0.1:1/x?mountport=2&proto=udp".into(),
                 local.clone(),
-                "Connection refused",
+                "no connection to 127.0.0.1:2: Connection refused",
             ),
         ];
         for (from, to, part) in cases {

@@ -24,8 +24,8 @@ use dwell_mounts::{self as mounts, EXPORT, How};
 use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
 
 use crate::client::Client;
-use crate::engine::{Counters, Failure};
-use crate::error::{Error, Result};
+use crate::engine::Counters;
+use crate::error::{Error, Result, Why};
 use crate::url::{GiveUp, Url};
 use export::{Export, Told};
 use post::Post;
@@ -235,7 +235,7 @@ fn serve(url: &Url, post: &Arc<Post>, unheard: Told, told: &mpsc::Sender<Result<
         };
         let opened = tasks.timeout(OPENING, opened).await.unwrap_or_else(|Elapsed| {
             let after_ns = OPENING.as_nanos() as u64;
-            Err(Error::new("mounting", url, Failure::NoAnswer { after_ns }))
+            Err(Error::new("mounting", url, Why::NoAnswer { server: url.server(), after_ns }))
         });
         match opened {
             Ok((client, root)) => {
