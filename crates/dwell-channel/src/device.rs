@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Commands on files that are not memory: many in flight, on one queue of a serving thread.
+//! Commands on files that are not memory: many in flight, on one queue of a serving thread, or
+//! where no ring is to be had by calls of other threads.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,12 +10,13 @@ use std::sync::Arc;
 use dwell::external::External;
 use dwell::kernel::KernelQueue;
 use dwell::parameters::DeviceParameters;
-use dwell::queue::{Completion, Io, Queue, Ticket, Wake};
+use dwell::queue::{Action, Completion, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
 use dwell::source::Source;
 use dwell::{clock, wait};
 use dwell_policy::{Decision, Mode, Reason, Route, WaitMachine};
 
+use crate::calls::Calls;
 use crate::channel::turn::Part;
 use crate::credentials::Opener;
 use crate::grants::OpenFile;
@@ -55,18 +57,20 @@ pub(crate) struct Errand {
 
 /// The queue. It is made when it is first needed, by the thread that uses it.
 pub(crate) struct Device {
-    source: External,
+    source: Arc<External>,
     polled: External,
     depth: u32,
     queue: Option<KernelQueue>,
-    /// No queue is to be had: requests are synchronous calls.
+    /// No queue is to be had.
     none: bool,
+    /// The requests that it does not take.
+    calls: Calls<Errand>,
     errands: HashMap<Ticket, Errand>,
     /// How many of them each user has.
     of_user: HashMap<u32, u32>,
     /// As whom requests of an opener are carried out on a route.
     personalities: HashMap<(Opener, Route), u16>,
-    /// What was served by a call.
+    /// Errands that are over, which nobody was told yet.
     done: Vec<(Errand, i32)>,
 }
 
@@ -74,16 +78,17 @@ pub(crate) struct Device {
 const MOST_PERSONALITIES: usize = 256;
 
 impl Device {
-    pub fn new(options: &Options) -> Self {
+    pub fn new(options: &Options, calls: Calls<Errand>) -> Self {
         // The thread also sleeps outside the ring, on its clients' sockets. A ring that completes
         // only from within its own calls would not wake it there.
         let parameters = DeviceParameters { method: SpinMethod::CqPeek, ..options.parameters };
         Device {
-            source: External::new(&parameters, false),
+            source: Arc::new(External::new(&parameters, false)),
             polled: External::new(&options.parameters, true),
             depth: options.device_depth.clamp(1, 4096),
             queue: None,
             none: false,
+            calls,
             errands: HashMap::new(),
             of_user: HashMap::new(),
             personalities: HashMap::new(),
@@ -94,7 +99,8 @@ impl Device {
     /// Whether a user may have one more in flight: no more than are free after it. So whoever comes
     /// when others' files do not answer finds room, however many those others are.
     fn has_room_for(&self, account: u32) -> bool {
-        let free = (self.depth as usize).saturating_sub(self.errands.len() + self.done.len());
+        let taken = self.errands.len() + self.calls.in_flight() + self.done.len();
+        let free = (self.depth as usize).saturating_sub(taken);
         let own = self.of_user.get(&account).copied().unwrap_or(0);
         free > 0 && (own as usize) < free
     }
@@ -115,28 +121,44 @@ impl Device {
         errand.polled = polls && self.polled.routes().has(Route::Polled);
         let route = if errand.polled { Route::Polled } else { Route::Interrupt };
         let Some(personality) = self.personality(errand.open.opener, route) else {
-            return self.call(&io, errand);
+            return self.call(io, errand);
         };
         let io = io.as_personality(personality);
         let io = if errand.may_block { io.that_may_block() } else { io };
-        let Some(queue) = &mut self.queue else { return self.call(&io, errand) };
+        let Some(queue) = &mut self.queue else { return self.call(io, errand) };
         match queue.submit(io, route) {
             Ok(ticket) => _ = self.errands.insert(ticket, errand),
-            Err((_, io)) => return self.call(&io, errand),
+            Err((_, io)) => return self.call(io, errand),
         }
         Begun::InFlight(piece)
     }
 
-    /// Serves a request by a call, as the opener of its file.
+    /// Serves a request by a call. It is made here if it does not wait for the device: whoever is
+    /// served by this thread would wait with it.
     #[cold]
-    fn call(&mut self, io: &Io, errand: Errand) -> Begun {
+    fn call(&mut self, io: Io, errand: Errand) -> Begun {
         let piece = errand.piece;
-        let result = match errand.open.opener.act() {
-            Ok(_acting) => self.source.call(io),
-            Err(error) => -error.raw_os_error(),
-        };
-        self.done.push((errand, result));
+        match self.found_in_cache(&io, &errand) {
+            Some(result) => self.done.push((errand, result)),
+            None => {
+                let by = (errand.open.opener, errand.account);
+                self.calls.make(&self.source, io, by, errand);
+            }
+        }
         Begun::InFlight(piece)
+    }
+
+    /// What a read comes to of which all is in the page cache.
+    fn found_in_cache(&self, io: &Io, errand: &Errand) -> Option<i32> {
+        let may_be = matches!(io.action(), Action::Read)
+            && errand.direct.is_none()
+            && !errand.may_block
+            && self.source.caches();
+        if !may_be {
+            return None;
+        }
+        let _acting = errand.open.opener.act().ok()?;
+        self.source.cached(io).filter(|result| *result == errand.piece as i32)
     }
 
     /// As whom a ring carries out an opener's requests; `None` where no ring can. 0 stands for this
@@ -171,6 +193,7 @@ impl Device {
     /// Tells what is over to `out`, with the result; whether anything was.
     #[inline]
     pub fn reap(&mut self, out: &mut dyn FnMut(Errand, i32)) -> bool {
+        self.done.extend(std::iter::from_fn(|| self.calls.over()));
         if self.errands.is_empty() && self.done.is_empty() {
             return false;
         }
@@ -221,7 +244,8 @@ impl Device {
         any
     }
 
-    /// What wakes a thread that waits for the requests in flight; `None` where there are none.
+    /// What wakes a thread that waits for the requests in flight; `None` where there are none but
+    /// calls, which ring at its post.
     pub fn wake(&mut self) -> Option<Wake<'_>> {
         let queue = self.queue.as_mut().filter(|_| !self.errands.is_empty())?;
         queue.flush();
@@ -241,6 +265,7 @@ impl Device {
                 errands.is_empty()
             });
         }
+        self.done.extend(std::iter::from_fn(|| self.calls.wait()));
         self.reap(&mut |_, _| {});
     }
 }

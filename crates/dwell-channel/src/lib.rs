@@ -6,6 +6,7 @@
 mod accept;
 mod access;
 mod balance;
+mod calls;
 mod channel;
 pub mod client;
 mod counts;
@@ -24,6 +25,7 @@ pub mod ring;
 mod service;
 pub mod shared;
 mod shares;
+mod slow;
 pub mod socket;
 mod state;
 pub mod table;

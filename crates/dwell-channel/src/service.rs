@@ -17,6 +17,7 @@ use dwell_policy::{
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::balance::{self, Move, Window};
+use crate::calls::Calls;
 use crate::channel::Channel;
 use crate::channel::turn::Turn;
 use crate::device::Device;
@@ -65,7 +66,9 @@ impl Service {
         // It is worth spinning for the next command, unless others need the CPU more.
         let (class, size_threshold_bytes) = (DeviceClass::Fast, u64::MAX);
         let profile = Profile { class, size_threshold_bytes, latency_ns: 0, ..profile };
-        let device = Device::new(&state.options);
+        let posts = state.clone();
+        let bell = Arc::new(move || posts.posts[own].tell());
+        let device = Device::new(&state.options, Calls::new(state.slow.clone(), bell));
         let (turns, heard_at, rested_at) = (0, 0, 0);
         Ok(Service {
             state,

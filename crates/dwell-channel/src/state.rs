@@ -16,6 +16,7 @@ use crate::grants::Token;
 use crate::options::{Options, cpus};
 use crate::post::Post;
 use crate::shares::Shares;
+use crate::slow::Slow;
 
 /// What the threads share.
 pub(crate) struct State {
@@ -36,6 +37,8 @@ pub(crate) struct State {
     pub past: Mutex<HashMap<u32, Counted>>,
     /// What users have mapped, in bytes.
     pub mapped: Arc<Shares>,
+    /// Threads for requests that no ring takes.
+    pub slow: Slow,
 }
 
 /// Serving threads, however many CPUs there are.
@@ -60,6 +63,7 @@ impl State {
             wake_acceptor: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             counters: Counters::default(),
             past: Mutex::default(),
+            slow: Slow::default(),
         })
     }
 

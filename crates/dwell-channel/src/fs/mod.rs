@@ -24,7 +24,6 @@ mod preconditions;
 mod replies;
 mod served;
 mod server;
-mod slow;
 mod tree;
 mod xattr;
 

@@ -23,11 +23,11 @@ use super::options::Options;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};
 use super::served::Served;
-use super::slow::Slow;
 use super::tree::{Table, Tree, lifetime};
 use crate::credentials;
 use crate::grants::{Grants, Inodes};
 use crate::shares::Shares;
+use crate::slow::Slow;
 
 /// A served directory. Dropping it stops it at once.
 pub struct Server {

@@ -19,9 +19,9 @@ use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
-use super::slow::Slow;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
 use crate::shares::Shares;
+use crate::slow::Slow;
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a
 /// program changes them through the mount, and whoever changes the backing directory directly is

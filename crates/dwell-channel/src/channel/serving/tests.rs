@@ -8,12 +8,14 @@ use std::sync::Mutex;
 
 use super::*;
 use crate::access::Access;
+use crate::calls::Calls;
 use crate::counts::{Commands, Counted};
 use crate::daemon::Options;
 use crate::grants::{Inodes, OpenFile};
 use crate::layout::Layout;
 use crate::shared::Shared;
 use crate::shares::Shares;
+use crate::slow::Slow;
 use crate::table::Table;
 use crate::wire::Opcode;
 
@@ -97,7 +99,7 @@ impl Both {
 }
 
 pub fn device() -> Device {
-    Device::new(&Options::default())
+    Device::new(&Options::default(), Calls::new(Slow::default(), Arc::new(|| {})))
 }
 
 #[test]

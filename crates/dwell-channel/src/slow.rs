@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Threads for requests of the kernel's that may take long, so that those who answer the others are
-//! never all waiting for a device.
+//! Threads for requests that may take long, so that those who answer the others are never all
+//! waiting for a device.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ const IDLE: Duration = Duration::from_secs(10);
 type Job = Box<dyn FnOnce() + Send>;
 
 /// The threads, made as they are needed.
-#[derive(Default)]
-pub(super) struct Slow(Arc<Pool>);
+#[derive(Clone, Default)]
+pub(crate) struct Slow(Arc<Pool>);
 
 #[derive(Default)]
 struct Pool {
