@@ -5,7 +5,7 @@ mod common;
 
 use std::fs;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
@@ -80,8 +80,6 @@ fn is_answered(passthrough: bool, change: fn(&Path)) -> Option<bool> {
     files.iter().for_each(|file| assert_eq!(file.read_at(&mut [0; 512], 0).unwrap(), 512));
     assert_eq!(daemon.tally().grants, 2, "a file takes no channel");
     gate.close();
-    let (say, said) = channel();
-    let place = mount.path().to_owned();
     let answered = std::thread::scope(|scope| {
         let opens = Opens(&gate);
         for file in &files {
@@ -91,19 +89,61 @@ fn is_answered(passthrough: bool, change: fn(&Path)) -> Option<bool> {
         scope.spawn(|| change_mode(&paths[0]));
         scope.spawn(|| change(&paths[1]));
         std::thread::sleep(Duration::from_millis(300));
-        let ask = std::thread::spawn(move || {
-            let _ = rustix::fs::statfs(&place);
-            let _ = say.send(());
-        });
-        let answered = said.recv_timeout(Duration::from_secs(10)).is_ok();
-        drop(opens);
-        ask.join().unwrap();
-        answered
+        looks(mount.path(), opens)
     });
     // It is unmounted before its directory goes.
     drop((files, server));
     drop(mount);
     Some(answered)
+}
+
+/// Whether a request is answered, and not only once the gate opens.
+fn looks(at: &Path, opens: Opens<'_>) -> bool {
+    let (say, said) = channel();
+    let at = at.to_owned();
+    let ask = std::thread::spawn(move || {
+        let _ = rustix::fs::statfs(&at);
+        let _ = say.send(());
+    });
+    let answered = said.recv_timeout(Duration::from_secs(10)).is_ok();
+    drop(opens);
+    ask.join().unwrap();
+    answered
+}
+
+#[test]
+fn reads_and_writes_that_a_device_does_not_end_leave_threads_for_other_requests() {
+    let Some(gate) = Gate::with(vec![0xaa; 8192]) else { return };
+    let (backing, mount) = (gate.path().parent().unwrap().to_owned(), tempfile::tempdir().unwrap());
+    let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
+    let (at, threads) = (mount.path().to_owned(), 2);
+    let serving = Serving { backing, mount: at, private: false, threads, passthrough: false };
+    let server = match serve_as(&serving, daemon) {
+        Ok(server) => server,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let open = |at| {
+        let path = mount.path().join(format!("more-{at}"));
+        fs::File::options().read(true).write(true).open(path).unwrap()
+    };
+    for writes in [false, true] {
+        let files: Vec<_> = (0..6).map(open).collect();
+        gate.close();
+        let answered = std::thread::scope(|scope| {
+            let opens = Opens(&gate);
+            for file in &files {
+                scope.spawn(move || match writes {
+                    true => assert_eq!(file.write_at(&[7; 512], 512).unwrap(), 512),
+                    false => assert_eq!(file.read_at(&mut [0; 512], 0).unwrap(), 512),
+                });
+            }
+            gate.holds(2);
+            looks(mount.path(), opens)
+        });
+        assert!(answered, "another request waits for reads or writes ({writes})");
+    }
+    assert_eq!(gate.content()[512..1024], [7; 512]);
+    drop(server);
 }
 
 #[test]

@@ -28,7 +28,7 @@ use crate::grants::ioctl::GRANT;
 
 impl Filesystem for Served {
     fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        agree(&self.0, config)
+        agree(&self.tree, config)
     }
 
     fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -238,8 +238,14 @@ impl Filesystem for Served {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let tree = self.count(Asked::Write);
-        written(reply, tree.write(request.into(), handle, offset, data, how, flags.0));
+        let (tree, caller, flags) = (self.count(Asked::Write), request.into(), flags.0);
+        if let Some(_waits) = self.wait() {
+            return written(reply, tree.write(caller, handle, offset, data, how, flags));
+        }
+        let data = data.to_owned();
+        self.slowly(request, move |tree| {
+            written(reply, tree.write(caller, handle, offset, &data, how, flags));
+        });
     }
 
     fn flush(

@@ -119,9 +119,9 @@ impl Server {
             crowded,
         });
         let options = Options { backing, mount, ..options.clone() };
-        let session =
-            Session::new(Served(tree.clone()), &options.mount, &config(&options, every_user))
-                .map_err(|error| mount_error(&options.mount, error))?;
+        let served = Served::new(tree.clone(), threads(&options));
+        let session = Session::new(served, &options.mount, &config(&options, every_user))
+            .map_err(|error| mount_error(&options.mount, error))?;
         let _ = tree.notifier.set(session.notifier());
         let session = session
             .spawn()
@@ -275,6 +275,11 @@ fn files_per_user(most_files: usize, every_user: bool) -> u64 {
     (most_files / part).max(16) as u64
 }
 
+/// Threads that take the kernel's requests. One of them never waits for a device.
+fn threads(options: &Options) -> usize {
+    options.threads.max(2)
+}
+
 fn config(options: &Options, every_user: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -283,7 +288,7 @@ fn config(options: &Options, every_user: bool) -> Config {
         MountOption::DefaultPermissions,
     ];
     config.acl = if every_user { SessionACL::All } else { SessionACL::Owner };
-    config.n_threads = Some(options.threads.max(2));
+    config.n_threads = Some(threads(options));
     config.clone_fd = true;
     config
 }
