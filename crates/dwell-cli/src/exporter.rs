@@ -52,9 +52,10 @@ impl Listener {
                     .with_context(|| format!("{}: cannot listen there", path.display()))?;
                 Listener::Unix(bound, path)
             }
-            None => Listener::Tcp(TcpListener::bind(place).with_context(|| {
-                format!("{place}: cannot listen there; name ADDRESS:PORT or unix:PATH")
-            })?),
+            None => Listener::Tcp(
+                TcpListener::bind(place)
+                    .with_context(|| format!("{place}: cannot listen there"))?,
+            ),
         };
         match &listener {
             Listener::Tcp(bound) => bound.set_nonblocking(true)?,

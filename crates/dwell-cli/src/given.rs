@@ -19,6 +19,14 @@ pub fn as_text(error: impl Into<anyhow::Error>) -> String {
     format!("{:#}", error.into())
 }
 
+/// The number of a process.
+///
+/// # Errors
+/// Another text, such as a program's name.
+pub fn process(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "want the number of a process, as pgrep shows it".into())
+}
+
 /// A length of time, as 300ms or 2s, in milliseconds.
 ///
 /// # Errors

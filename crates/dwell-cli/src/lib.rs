@@ -25,6 +25,7 @@ mod terminal;
 
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, FromArgMatches as _, Parser, Subcommand};
 
 use answer::answer;
@@ -150,6 +151,22 @@ fn asked() -> anyhow::Result<Cli> {
         return Err(answer::wrong(said));
     }
     let mut command = help::command();
-    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let matches = matches.map_err(|error| without_hidden(error, &command))?;
     Ok(Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))?)
+}
+
+/// The same error without proposals of commands that help does not list.
+fn without_hidden(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    let kind = ContextKind::SuggestedSubcommand;
+    if let Some(ContextValue::Strings(mut names)) = error.remove(kind) {
+        let is_hidden = |name: &str| command.find_subcommand(name).is_some_and(|c| c.is_hide_set());
+        names.retain(|name| !is_hidden(name));
+        match names.is_empty() {
+            // An empty list of hints is an empty line.
+            true => error.remove(ContextKind::Suggested),
+            false => error.insert(kind, ContextValue::Strings(names)),
+        };
+    }
+    error
 }

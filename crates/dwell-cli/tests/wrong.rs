@@ -130,6 +130,15 @@ fn an_option_that_there_is_not_is_status_2() {
 }
 
 #[test]
+fn no_command_that_is_hidden_is_proposed() {
+    let place = Place::new();
+    let (_, said) = place.run(&words("rnu"));
+    assert!(!said.contains("crunch"), "{said}");
+    let (_, said) = place.run(&words("serv"));
+    assert!(said.contains("similar subcommand exists: 'serve'"), "{said}");
+}
+
+#[test]
 fn an_argument_that_is_missing_is_status_2() {
     let place = Place::new();
     let missing = "dwell: the following required arguments were not provided";
@@ -189,7 +198,8 @@ fn several_words_that_are_wrong_together_are_status_2() {
     for (line, says) in [
         ("run --policy guess true", "no such policy"),
         ("ctl 1 sideways", "no such order"),
-        ("ctl one off", "invalid value 'one'"),
+        ("ctl one off", "want the number of a process"),
+        ("advise --pid one", "want the number of a process"),
         ("explain file --write --sync", "cannot be used with"),
         ("explain file --depth 0", "invalid value '0'"),
         ("probe file file --svg x.svg", "one PATH"),
@@ -282,6 +292,7 @@ fn nothing_is_measured_where_the_machine_lacks_what_is_asked_for() {
         ("lab trace import no.toml -o file", "--force"),
         ("lab trace record -o file -- true", "--force"),
         ("bench bundle -o file", "--force"),
+        ("bench bundle directory -o out", "name a directory that bench or advise wrote"),
     ] {
         place.check(&words(line), 1, "dwell: ", says);
     }

@@ -36,7 +36,7 @@ use crate::signals::Signals;
 )]
 pub struct Args {
     /// Follow a running process and those that it starts
-    #[arg(long)]
+    #[arg(long, value_parser = crate::given::process)]
     pid: Option<u32>,
     /// Follow the whole machine
     #[arg(long)]

@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 use dwell_host::stats_page::{self, Control};
 use serde::Serialize;
 
-use crate::given::as_text;
+use crate::given::{as_text, process};
 use crate::runtime_dir::runtime_dir;
 use crate::show;
 
@@ -13,6 +13,7 @@ use crate::show;
 #[derive(clap::Args)]
 pub struct Args {
     /// The process, as dwell top shows it
+    #[arg(value_parser = process)]
     pid: u32,
     /// policy=NAME (which also switches it on), off or on
     #[arg(value_parser = order)]

@@ -48,7 +48,8 @@ impl Args {
 }
 
 fn read(path: &std::path::Path) -> Result<Value> {
-    let named = || path.display().to_string();
-    let text = std::fs::read(path).with_context(named)?;
-    serde_json::from_slice(&text).with_context(named)
+    let text = std::fs::read(path).with_context(|| {
+        format!("cannot read {}; name a directory that bench or advise wrote", path.display())
+    })?;
+    serde_json::from_slice(&text).with_context(|| path.display().to_string())
 }
