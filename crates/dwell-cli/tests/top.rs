@@ -323,6 +323,12 @@ fn one_switch_is_off_for_all_until_on_and_top_doctor_and_run_say_who_and_why() {
         let (done, said) = dwell(args);
         assert!(done && said.contains("alarm 7"), "{args:?}: {said}");
     }
+    // Before anything that holds only while it is on.
+    assert!(dwell(&["doctor"]).1.starts_with("! Dwell works here, but is off "), "doctor");
+    let file = dir.path().join("data");
+    fs::write(&file, [7; 4096]).unwrap();
+    let (done, said) = dwell(&["explain", file.to_str().unwrap()]);
+    assert!(!done || said.starts_with("! off     Dwell is off "), "{said}");
     let (_, said) = dwell(&["top", "--json"]);
     let told: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(told["off"]["note"], "ada: alarm 7");

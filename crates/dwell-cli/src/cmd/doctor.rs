@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<()> {
         return verdict(&lacking);
     }
     let screen = Screen::stdout();
-    let mut text = format!("{}\n\n", in_short(&screen, &capabilities, &lacking));
+    let mut text = format!("{}\n\n", in_short(&screen, &capabilities, &lacking, off.as_ref()));
     text += &checks(&screen, &capabilities);
     text += &format!("\n{}", disks(&screen, &devices));
     for error in devices.iter().filter_map(|device| device.profile.as_ref().err()) {
@@ -107,9 +107,6 @@ pub fn run(args: &Args) -> Result<()> {
     text += &screen.labelled("counters   ", &counters);
     text += &screen.labelled("active     ", &summary(&devices));
     text += &screen.labelled("pager      ", &paging(&devices));
-    if let Some(off) = &off {
-        text += &screen.labelled_in(Tone::Warning, "! off      ", &off::words(off));
-    }
     show::out(&text)?;
     verdict(&lacking)
 }
@@ -137,13 +134,24 @@ fn verdict(lacking: &[String]) -> Result<()> {
 }
 
 /// Whether Dwell works here, in a line.
-fn in_short(screen: &Screen, capabilities: &[Capability], lacking: &[String]) -> String {
+fn in_short(
+    screen: &Screen,
+    capabilities: &[Capability],
+    lacking: &[String],
+    off: Option<&Off>,
+) -> String {
     if !lacking.is_empty() {
         return screen.paint(Tone::Bad, "✗ Dwell does not work here as it is: see the last line");
     }
     let fewer = capabilities.iter().filter(|one| one.state != State::Works);
     let fewer: Vec<&str> = fewer.map(|one| one.name).collect();
-    let works = screen.paint(Tone::Good, "✓ Dwell works here");
+    let works = match off {
+        None => screen.paint(Tone::Good, "✓ Dwell works here"),
+        Some(off) => {
+            let off = format!("! Dwell works here, but is {}", off::words(off));
+            screen.paint(Tone::Warning, &off)
+        }
+    };
     match fewer.is_empty() {
         true => works,
         false => format!("{works}; missing or limited: {}", fewer.join(", ")),

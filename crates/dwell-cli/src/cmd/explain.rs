@@ -119,7 +119,13 @@ pub fn run(args: &Args) -> Result<()> {
 
     let screen = Screen::stdout();
     let learns = policy.goal().is_some();
-    let mut text = verdict(&screen, &decision, learns);
+    let mut text = String::new();
+    if let Some(off) = places::off_switch().off() {
+        let what =
+            format!("Dwell is {}; the kernel serves every request as usual", off::words(&off));
+        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
+    }
+    text += &verdict(&screen, &decision, learns);
     text += &format!("\n{}", facts(&screen, args, &beneath, &wait, seen));
     let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
     text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
@@ -151,11 +157,6 @@ pub fn run(args: &Args) -> Result<()> {
     text += &format!("\n{}\n", table(&screen, &checks));
     if let Some(known) = known {
         text += &format!("{}\n", arms(&screen, &known));
-    }
-    if let Some(off) = places::off_switch().off() {
-        let what =
-            format!("Dwell is {}; the kernel serves every request as usual", off::words(&off));
-        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
     }
     for what in beneath.device.iter().flat_map(|device| turned_off(&device.kernel_name)) {
         text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
@@ -375,17 +376,24 @@ fn arms(screen: &Screen, known: &LearnerSummary) -> String {
         let rule = "a mode that spins must take no more CPU time than one that blocks";
         text += &screen.labelled("others    ", rule);
     }
-    let changes = format!(
-        "a mode that costs less than {} in two trials, or a lasting change of what {} costs; it \
-         changed {} so far",
-        units::time_ns(best * 0.98),
-        known.incumbent.as_str(),
-        match known.switches {
-            1 => "once".to_owned(),
-            times => format!("{times} times"),
-        }
-    );
-    text + &screen.labelled("changes   ", &changes)
+    text + &screen.labelled("changes   ", &changes(best, known.incumbent, known.switches))
+}
+
+/// What would make another mode serve in place of this one, whose cost is 0 while it is unknown.
+fn changes(cost_ns: f64, incumbent: Arm, switches: u32) -> String {
+    let incumbent = incumbent.as_str();
+    let what = match cost_ns > 0.0 {
+        true => format!(
+            "a mode that costs less than {} in two trials, or a lasting change of what {incumbent} \
+             costs",
+            units::time_ns(cost_ns * 0.98),
+        ),
+        false => format!("nothing until the cost of {incumbent} is known"),
+    };
+    match switches {
+        1 => format!("{what}; it changed once so far"),
+        times => format!("{what}; it changed {times} times so far"),
+    }
 }
 
 fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
@@ -457,5 +465,11 @@ mod tests {
     #[test]
     fn every_reason_has_a_sentence() {
         assert!(Reason::ALL.iter().all(|why| !sentence(*why).starts_with("this command")));
+    }
+
+    #[test]
+    fn a_mode_of_unknown_cost_is_compared_with_nothing() {
+        assert!(changes(50_000.0, Arm::Call, 1).starts_with("a mode that costs less than 49.0 µs"));
+        assert!(changes(0.0, Arm::Call, 6).starts_with("nothing until the cost of call is known"));
     }
 }
