@@ -91,7 +91,7 @@ fn bar(total: &Total, longest_ns: u64) -> Markup {
     html! {
         tr {
             th scope="row" { (name) }
-            td style="width:100%;min-width:16em" {
+            td style="width:100%;min-width:8em" {
                 svg viewBox=(format!("0 0 {WIDTH} 24")) preserveAspectRatio="none" role="img"
                     aria-label=(name) style="display:block;width:100%;height:1.4em" {
                     @for (name, ns, x, width, colour) in &parts {
