@@ -55,6 +55,9 @@ fn commands_do_what_they_say() {
         let local = dir.path().join("local");
         std::fs::write(&local, "hello\n").unwrap();
         ok(&["mkdir", "-p", &at("/a/b")]);
+        let plan = ok(&["cp", "--dry-run", local.to_str().unwrap(), &at("/a/b")]);
+        assert!(plan.starts_with("new ") && plan.contains("6 bytes to copy: 1 new"), "{plan}");
+        assert!(!dir.path().join("a/b/local").exists());
         let copied = dwell(&["nfs", "cp", "--verify", local.to_str().unwrap(), &at("/a/b")]);
         assert!(said(&copied).contains("1 files verified"), "{}", said(&copied));
         assert_eq!(ok(&["cat", &at("/a/b/local")]), "hello\n");

@@ -3,6 +3,7 @@
 
 mod between;
 mod dataless;
+mod plan;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +14,7 @@ use dwell::executor::Handle as Tasks;
 
 pub use between::between;
 use dataless::Named;
+pub use plan::{Effect, Planned, plan};
 
 use crate::client::Client;
 use crate::engine::Counters;
@@ -54,6 +56,21 @@ impl Default for Options {
         let (recursive, resume, verify, times) = (false, false, false, false);
         Options { recursive, resume, verify, times, extent_bytes: EXTENT_BYTES }
     }
+}
+
+impl Options {
+    /// A directory is copied only if that was asked for.
+    fn allow(&self, from: &Node, facts: &Facts) -> Result<()> {
+        if facts.kind == Kind::Directory && !self.recursive {
+            return Err(Error::invalid(from, "is a directory; --recursive copies it"));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a resumed copy leaves a file out because of what is there.
+fn is_there(facts: &Facts, there: &Facts) -> bool {
+    (there.kind, there.bytes) == (Kind::File, facts.bytes) && there.modified == facts.modified
 }
 
 /// How far a copy is.
@@ -147,9 +164,7 @@ impl<'w> Copy<'w> {
         // Files that have more than one name, and their further names.
         let (mut known, mut names) = (HashSet::new(), Vec::new());
         let mut todo = vec![Job { from, facts, into, name: name.to_vec() }];
-        if facts.kind == Kind::Directory && !self.options.recursive {
-            return Err(Error::invalid(&todo[0].from, "is a directory; --recursive copies it"));
-        }
+        self.options.allow(&todo[0].from, &facts)?;
         while let Some(job) = todo.pop() {
             if self.keep().times && !job.facts.times_fit {
                 let what = "NFS has times from 1970 to 2106 alone; the copy gets the nearest";
@@ -278,8 +293,7 @@ impl<'w> Copy<'w> {
         let name = checked(name, from)?;
         if self.options.resume
             && let Some((_, there)) = into.get(name).await?
-            && (there.kind, there.bytes) == (Kind::File, facts.bytes)
-            && there.modified == facts.modified
+            && is_there(facts, &there)
         {
             if facts.bytes > self.options.extent_bytes {
                 // A copy that was killed after it gave the file its name left its record.

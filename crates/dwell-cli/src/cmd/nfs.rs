@@ -25,6 +25,7 @@ use crate::show;
 
 mod listing;
 mod mount;
+mod plan;
 
 /// Files on NFS servers: copy, list, show, remove, mount
 #[derive(Subcommand)]
@@ -83,6 +84,9 @@ pub struct Cp {
     /// Keep times, owners, hard links, and set-user-id, set-group-id and sticky bits
     #[arg(short = 'p', long)]
     times: bool,
+    /// Print what would be copied, replaced or left out, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 /// The address of a file.
@@ -331,6 +335,12 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     let progress = (!progress::is_quiet()).then(|| RefCell::new(Progress::of("cp")));
     let shown = Shown { progress, began: std::time::Instant::now() };
     let tasks = executor.handle();
+    if args.dry_run {
+        let planned = copy::plan(&tasks, &args.from, &args.to, options, &shown);
+        let (planned, failures) = executor.block_on(planned)?;
+        show::out(&plan::of(&planned))?;
+        return all_copied(failures);
+    }
     let copied = copy::between(&tasks, &args.from, &args.to, options, &shown);
     let (done, failures) = executor.block_on(copied)?;
     if let Some(progress) = &shown.progress {
@@ -351,6 +361,10 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
         told(&mut parts, done.verified, "files verified");
         let _ = writeln!(std::io::stderr(), "{}", parts.join(", "));
     }
+    all_copied(failures)
+}
+
+fn all_copied(failures: u64) -> Result<()> {
     match failures {
         0 => Ok(()),
         1 => bail!("1 file or directory was not copied"),

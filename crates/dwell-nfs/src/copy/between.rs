@@ -103,6 +103,45 @@ impl Side {
     }
 }
 
+/// A copy goes from a node into a directory, by a name.
+pub(super) struct Ends {
+    pub from: Node,
+    pub into: Node,
+    pub name: Vec<u8>,
+    pub clients: Vec<Rc<Client>>,
+}
+
+impl Ends {
+    /// Finds them: `to` is the directory, if it is one, or else the name.
+    pub async fn of(tasks: &Tasks, from: &str, to: &str, options: Options) -> Result<Ends> {
+        let (source, target) = (Side::of(tasks, from).await?, Side::of(tasks, to).await?);
+        let missing = || Error::new("", from, Why::Status(crate::nfs3::Status::NOENT));
+        let (node, _) = source.find(false).await?.ok_or_else(missing)?;
+        let (into, name) = match target.find(true).await? {
+            Some((into, facts)) if facts.kind == Kind::Directory => {
+                let name = source.name().filter(|name| !name.is_empty());
+                (into, name.ok_or_else(|| Error::invalid(from, "has no name of its own"))?)
+            }
+            Some(_) if to.ends_with('/') => {
+                return Err(Error::invalid(to, "is not a directory"));
+            }
+            None if to.ends_with('/') && !options.recursive => {
+                return Err(Error::invalid(to, "there is no such directory"));
+            }
+            _ => target.parent().await?,
+        };
+        let clients = [source.client(), target.client()].into_iter().flatten().collect();
+        Ok(Ends { from: node, into, name, clients })
+    }
+
+    /// Tells the servers that they are not used any more.
+    pub async fn leave(clients: Vec<Rc<Client>>) {
+        for client in clients {
+            client.unmount().await;
+        }
+    }
+}
+
 /// Copies between two places, of which each is a path or an address: into `to`, if that is a
 /// directory, or else by its name. How it went, and how much could not be copied.
 ///
@@ -115,26 +154,8 @@ pub async fn between(
     options: Options,
     watcher: &dyn Watcher,
 ) -> Result<(Progress, u64)> {
-    let (source, target) = (Side::of(tasks, from).await?, Side::of(tasks, to).await?);
-    let missing = || Error::new("", from, Why::Status(crate::nfs3::Status::NOENT));
-    let (node, _) = source.find(false).await?.ok_or_else(missing)?;
-    let (into, name) = match target.find(true).await? {
-        Some((into, facts)) if facts.kind == Kind::Directory => {
-            let name = source.name().filter(|name| !name.is_empty());
-            (into, name.ok_or_else(|| Error::invalid(from, "has no name of its own"))?)
-        }
-        Some(_) if to.ends_with('/') => {
-            return Err(Error::invalid(to, "is not a directory"));
-        }
-        None if to.ends_with('/') && !options.recursive => {
-            return Err(Error::invalid(to, "there is no such directory"));
-        }
-        _ => target.parent().await?,
-    };
-    let clients: Vec<_> = [source.client(), target.client()].into_iter().flatten().collect();
-    let copied = Copy::new(tasks, options, clients.clone(), watcher).run(node, into, &name).await;
-    for client in clients {
-        client.unmount().await;
-    }
+    let Ends { from, into, name, clients } = Ends::of(tasks, from, to, options).await?;
+    let copied = Copy::new(tasks, options, clients.clone(), watcher).run(from, into, &name).await;
+    Ends::leave(clients).await;
     copied
 }
