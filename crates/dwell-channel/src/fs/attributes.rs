@@ -4,7 +4,9 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{FileAttr, FileHandle, TimeOrNow};
-use rustix::fs::{AtFlags, CWD, Gid, Mode, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid};
+use rustix::fs::{
+    AtFlags, CWD, Gid, Mode, StatVfs, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT, Uid,
+};
 use rustix::io::Errno;
 
 use super::caller::Caller;
@@ -32,6 +34,17 @@ impl Tree {
         let Ok(node) = self.nodes.get(id) else { return false };
         let many = || rustix::fs::fstat(&*node).is_ok_and(|stat| stat.st_blocks > MANY_BLOCKS);
         self.is_granted(node.key) || (bytes.is_some() && many())
+    }
+
+    /// What there is of the backing file system.
+    ///
+    /// # Errors
+    /// ECANCELED: the daemon itself asks, which is content to be answered.
+    pub fn statfs(&self, tid: u32, id: u64) -> Result<StatVfs, Errno> {
+        if self.watch.asks(tid) {
+            return Err(Errno::CANCELED);
+        }
+        rustix::fs::fstatvfs(&*self.nodes.get(id)?)
     }
 
     pub fn setattr(

@@ -359,9 +359,8 @@ impl Filesystem for Served {
         self.slowly(request, move |tree| empty(reply, tree.fsyncdir(handle, data_only)));
     }
 
-    fn statfs(&self, _request: &Request, id: INodeNo, reply: ReplyStatfs) {
-        let tree = self.count(Asked::StatFs);
-        statfs(reply, tree.nodes.get(id.0).and_then(|node| rustix::fs::fstatvfs(&*node)));
+    fn statfs(&self, request: &Request, id: INodeNo, reply: ReplyStatfs) {
+        statfs(reply, self.count(Asked::StatFs).statfs(request.pid(), id.0));
     }
 
     fn setxattr(

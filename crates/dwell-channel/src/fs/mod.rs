@@ -25,6 +25,7 @@ mod replies;
 mod served;
 mod server;
 mod tree;
+mod watch;
 mod xattr;
 
 pub use error::Error;

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dwell_mounts::{self as mounts, How, SERVED};
 use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
@@ -24,6 +24,7 @@ use super::passthrough::{Passthrough, TMPFS, kind_of};
 use super::preconditions::{check_system, open_directory, places};
 use super::served::Served;
 use super::tree::{Table, Tree, lifetime};
+use super::watch::Watch;
 use crate::credentials;
 use crate::grants::{Grants, Inodes};
 use crate::shares::Shares;
@@ -94,6 +95,8 @@ impl Server {
                 Error::invalid(&backing, what)
             })?;
 
+        let no_thread = |error| Error::io("no thread to serve it", &mount, error);
+        let watch = Watch::new(&mount).map_err(no_thread)?;
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
         let in_memory = kind_of(&root) == Some(TMPFS);
@@ -111,6 +114,7 @@ impl Server {
             passthrough,
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
+            watch,
             in_memory,
             lifetime: lifetime(options.private || backing == mount),
             open_flags: OnceLock::new(),
@@ -207,6 +211,12 @@ impl Stopper {
             channels: (self.0.count_channels)(),
             requests: tree.counts.made(),
         }
+    }
+
+    /// Whether somebody takes up within that time what the kernel asks: a service manager may want
+    /// to know. It does not matter whether a device answers.
+    pub fn answers(&self, within: Duration) -> bool {
+        self.0.tree.watch.comes_back(within)
     }
 
     /// Ends serving. Without `force` only if nobody uses the mount; with it, channels are drained
@@ -312,6 +322,61 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
         for (parent, name) in tree.nodes.oldest() {
             // An entry that is open or gone stays as it is.
             let _ = notifier.inval_entry(INodeNo(parent), &name);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+    use crate::daemon::{self, Daemon};
+
+    const PATIENCE: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_server_answers_as_long_as_a_thread_takes_requests() {
+        let (backing, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for name in ["a", "b"] {
+            std::fs::write(backing.path().join(name), "text").unwrap();
+        }
+        let options = Options {
+            backing: backing.path().to_owned(),
+            mount: mount.path().to_owned(),
+            private: false,
+            threads: 2,
+            passthrough: false,
+        };
+        let daemon = Arc::new(Daemon::start(daemon::Options::default()).unwrap());
+        let server = match Server::start(&options, daemon, Channels::default) {
+            Ok(server) => server,
+            Err(error) => return println!("SKIP: {error}"),
+        };
+        let stopper = server.stopper();
+        let answers = |within| (0..3).all(|_| stopper.answers(within));
+        assert!(answers(PATIENCE));
+        let [one, two] = ["a", "b"].map(|name| File::open(mount.path().join(name)).unwrap());
+        thread::scope(|scope| {
+            let held = server.shared.tree.files.hold();
+            // Each takes a thread, which finds no file before it is let.
+            scope.spawn(|| drop(one));
+            until(|| server.shared.tree.counts.made().get("flush") == Some(&1));
+            let with_one_stuck = answers(PATIENCE);
+            scope.spawn(|| drop(two));
+            until(|| server.shared.tree.counts.made().get("flush") == Some(&2));
+            let with_all_stuck = stopper.answers(Duration::from_millis(200));
+            drop(held);
+            assert!(with_one_stuck && !with_all_stuck);
+        });
+        assert!(answers(PATIENCE));
+    }
+
+    fn until(mut is: impl FnMut() -> bool) {
+        let until = std::time::Instant::now() + PATIENCE;
+        while !is() {
+            assert!(std::time::Instant::now() < until, "it never comes to that");
+            thread::yield_now();
         }
     }
 }

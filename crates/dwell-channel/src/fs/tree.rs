@@ -19,6 +19,7 @@ use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
+use super::watch::Watch;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
 use crate::shares::Shares;
 use crate::slow::Slow;
@@ -48,6 +49,8 @@ pub(super) struct Tree {
     /// Files and directories that users may have open.
     pub open_files: Arc<Shares>,
     pub slow: Slow,
+    /// The daemon's own requests.
+    pub watch: Watch,
     /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more
     /// durable than it is.
     pub in_memory: bool,
@@ -139,6 +142,12 @@ impl<T> Table<T> {
 
     pub fn remove(&self, handle: fuser::FileHandle) -> Option<Arc<T>> {
         self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&handle.0)
+    }
+
+    /// Has whoever looks for one wait.
+    #[cfg(test)]
+    pub fn hold(&self) -> impl Drop + '_ {
+        self.open.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub fn len(&self) -> usize {

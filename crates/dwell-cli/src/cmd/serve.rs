@@ -142,19 +142,20 @@ fn serve(args: &Start) -> Result<()> {
     if args.detached {
         daemon::leave_output(&dir, "serve.log")?;
     }
-    keep_watchdog(&daemon)?;
+    keep_watchdog(&daemon, stopper)?;
     places::tell_service_manager("READY=1");
     server.wait()?;
     Ok(())
 }
 
-/// Tells a service manager that wants to know that channels are served, as long as they are.
-fn keep_watchdog(daemon: &Arc<Daemon>) -> Result<()> {
+/// Tells a service manager that wants to know that channels and mount are served, as long as they
+/// are.
+fn keep_watchdog(daemon: &Arc<Daemon>, stopper: Stopper) -> Result<()> {
     let Some(limit) = places::watchdog() else { return Ok(()) };
     let (pause, daemon) = (limit / 3, Arc::downgrade(daemon));
     let watch = move || {
         while let Some(daemon) = daemon.upgrade() {
-            if daemon.answers(pause) {
+            if daemon.answers(pause / 2) && stopper.answers(pause / 2) {
                 places::tell_service_manager("WATCHDOG=1");
             }
             drop(daemon);
