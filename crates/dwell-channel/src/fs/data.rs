@@ -14,6 +14,7 @@ use super::flags::{FS_IOC_FSGETXATTR, FS_IOC_GETFLAGS, FS_IOC_SETFLAGS};
 use super::flags::{extended_out, flags_in, flags_out};
 use super::tree::{By, File, Opened, Tree};
 use crate::grants::{Why, ioctl};
+use crate::shares::Share;
 
 /// What a backing file is opened with. Appending is decided write by write, because pages of a
 /// mapping have to land where they belong; truncating is a request of its own; and alignment is no
@@ -28,7 +29,23 @@ thread_local! {
     static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
+/// What a user writes, as long as it waits for a thread.
+pub(super) struct Kept {
+    pub data: Vec<u8>,
+    _share: Share,
+}
+
 impl Tree {
+    /// Copies what a user writes.
+    ///
+    /// # Errors
+    /// ENOMEM: that user's writes hold as much memory as they may.
+    pub fn keep(&self, caller: Caller, data: &[u8]) -> Result<Kept, Errno> {
+        let bytes = data.len() as u64;
+        let share = self.waiting.take(self.grants.account(caller.uid), bytes);
+        Ok(Kept { _share: share.ok_or(Errno::NOMEM)?, data: data.to_owned() })
+    }
+
     pub fn open(&self, id: u64, flags: i32, by: By<'_>) -> Result<Opened, Errno> {
         let node = &self.nodes.get(id)?;
         // A pipe would block, a device do who knows what; the kernel opens both by itself.

@@ -242,10 +242,12 @@ impl Filesystem for Served {
         if let Some(_waits) = self.wait() {
             return written(reply, tree.write(caller, handle, offset, data, how, flags));
         }
-        let data = data.to_owned();
-        self.slowly(request, move |tree| {
-            written(reply, tree.write(caller, handle, offset, &data, how, flags));
-        });
+        match tree.keep(caller, data) {
+            Ok(kept) => self.slowly(request, move |tree| {
+                written(reply, tree.write(caller, handle, offset, &kept.data, how, flags));
+            }),
+            Err(full) => reply.error(out(full)),
+        }
     }
 
     fn flush(

@@ -30,6 +30,9 @@ use crate::grants::{Grants, Inodes};
 use crate::shares::Shares;
 use crate::slow::Slow;
 
+/// What one user's writes may hold of the daemon's memory while they wait, as much as channels may.
+const MOST_WAITING_BYTES: u64 = 1 << 30;
+
 /// A served directory. Dropping it stops it at once.
 pub struct Server {
     shared: Arc<Shared>,
@@ -114,6 +117,7 @@ impl Server {
             passthrough,
             open_files: Shares::new(files_per_user(most_files, every_user)),
             slow: Slow::default(),
+            waiting: Shares::new(MOST_WAITING_BYTES),
             watch,
             in_memory,
             lifetime: lifetime(options.private || backing == mount),
@@ -329,18 +333,17 @@ fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::unix::fs::FileExt as _;
+    use std::time::Instant;
 
     use super::*;
     use crate::daemon::{self, Daemon};
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    #[test]
-    fn a_server_answers_as_long_as_a_thread_takes_requests() {
+    /// A server of two files, whose requests two threads take.
+    fn served(with: impl FnOnce(&Server, [File; 2])) {
         let (backing, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        for name in ["a", "b"] {
-            std::fs::write(backing.path().join(name), "text").unwrap();
-        }
         let options = Options {
             backing: backing.path().to_owned(),
             mount: mount.path().to_owned(),
@@ -353,29 +356,64 @@ mod tests {
             Ok(server) => server,
             Err(error) => return println!("SKIP: {error}"),
         };
-        let stopper = server.stopper();
-        let answers = |within| (0..3).all(|_| stopper.answers(within));
-        assert!(answers(PATIENCE));
-        let [one, two] = ["a", "b"].map(|name| File::open(mount.path().join(name)).unwrap());
-        thread::scope(|scope| {
-            let held = server.shared.tree.files.hold();
-            // Each takes a thread, which finds no file before it is let.
-            scope.spawn(|| drop(one));
-            until(|| server.shared.tree.counts.made().get("flush") == Some(&1));
-            let with_one_stuck = answers(PATIENCE);
-            scope.spawn(|| drop(two));
-            until(|| server.shared.tree.counts.made().get("flush") == Some(&2));
-            let with_all_stuck = stopper.answers(Duration::from_millis(200));
-            drop(held);
-            assert!(with_one_stuck && !with_all_stuck);
-        });
-        assert!(answers(PATIENCE));
+        assert!((0..3).all(|_| server.stopper().answers(PATIENCE)));
+        let files = ["a", "b"].map(|name| File::create(mount.path().join(name)).unwrap());
+        with(&server, files);
+        assert!(server.stopper().answers(PATIENCE));
     }
 
-    fn until(mut is: impl FnMut() -> bool) {
-        let until = std::time::Instant::now() + PATIENCE;
-        while !is() {
-            assert!(std::time::Instant::now() < until, "it never comes to that");
+    #[test]
+    fn a_server_answers_as_long_as_a_thread_takes_requests() {
+        served(|server, [one, two]| {
+            let stopper = server.stopper();
+            thread::scope(|scope| {
+                let held = server.shared.tree.files.hold();
+                // Each takes a thread, which finds no file before it is let.
+                scope.spawn(|| drop(one));
+                until_asked(server, "flush", 1);
+                let with_one_stuck = stopper.answers(PATIENCE);
+                scope.spawn(|| drop(two));
+                until_asked(server, "flush", 2);
+                let with_all_stuck = stopper.answers(Duration::from_millis(200));
+                drop(held);
+                assert!(with_one_stuck && !with_all_stuck);
+            });
+        });
+    }
+
+    #[test]
+    fn writes_that_wait_take_no_more_memory_than_a_user_may_have() {
+        served(|server, [one, two]| {
+            let tree = &server.shared.tree;
+            let own = tree.grants.account(rustix::process::geteuid().as_raw());
+            let all = tree.waiting.take(own, MOST_WAITING_BYTES);
+            assert!(all.is_some());
+            let refused = thread::scope(|scope| {
+                let held = tree.files.hold();
+                // It takes the thread that may wait.
+                let stuck = scope.spawn(|| one.write_at(b"text", 0));
+                until_asked(server, "write", 1);
+                let refuses = scope.spawn(|| two.write_at(b"text", 0));
+                let until = Instant::now() + PATIENCE;
+                while !refuses.is_finished() && Instant::now() < until {
+                    thread::yield_now();
+                }
+                let in_time = refuses.is_finished();
+                drop(held);
+                assert_eq!(stuck.join().unwrap().unwrap(), 4);
+                assert!(in_time, "the last thread waits, or the write takes memory");
+                refuses.join().unwrap()
+            });
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
+            drop(all);
+            assert_eq!(two.write_at(b"text", 0).unwrap(), 4);
+        });
+    }
+
+    fn until_asked(server: &Server, what: &str, times: u64) {
+        let until = Instant::now() + PATIENCE;
+        while server.shared.tree.counts.made().get(what) != Some(&times) {
+            assert!(Instant::now() < until, "it never comes to that");
             thread::yield_now();
         }
     }

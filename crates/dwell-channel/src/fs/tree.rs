@@ -49,6 +49,8 @@ pub(super) struct Tree {
     /// Files and directories that users may have open.
     pub open_files: Arc<Shares>,
     pub slow: Slow,
+    /// Memory of users' writes that wait for a thread.
+    pub waiting: Arc<Shares>,
     /// The daemon's own requests.
     pub watch: Watch,
     /// All of it is one tmpfs, since no name leads to another file system: nothing is ever more
