@@ -139,6 +139,8 @@ pub struct Engine<P> {
     /// Of those, the ones to send now, and how much of the first was sent, in bytes.
     to_send: VecDeque<u32>,
     sent_bytes: usize,
+    /// When some of them went out last.
+    pushed_at: Ns,
     up: bool,
     heard_at: Ns,
     records: Records,
@@ -177,6 +179,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             outstanding: Outstanding::default(),
             to_send: VecDeque::new(),
             sent_bytes: 0,
+            pushed_at: 0,
             up: false,
             heard_at: 0,
             records: Records::new(1 << 12),
@@ -283,6 +286,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
 
     /// So many bytes of what [`Engine::outgoing`] gave went out; of a datagram, all of it.
     pub fn sent(&mut self, now: Ns, bytes: usize) {
+        self.pushed_at = now;
         let mut bytes = bytes + self.sent_bytes;
         self.sent_bytes = 0;
         while let Some(xid) = self.to_send.front() {

@@ -327,6 +327,18 @@ fn a_stream_that_is_silent_while_answers_are_due_is_given_up() {
 }
 
 #[test]
+fn a_stream_that_takes_no_more_of_a_request_is_given_up() {
+    let mut play = Play::new(|s| s.silence_ns = 50 * MS, Transport::Stream);
+    play.write(0, 4);
+    play.engine.sent(10 * MS, 10);
+    // It still takes some now and then.
+    play.engine.sent(40 * MS, 10);
+    assert_eq!(play.engine.next_timer(), Some(90 * MS));
+    assert!(play.engine.timers(89 * MS, &mut |_| ()));
+    assert!(!play.engine.timers(90 * MS, &mut |_| ()));
+}
+
+#[test]
 fn refusals_and_nonsense_end_a_request_of_a_stream_but_not_of_datagrams() {
     let mut stream = Play::new(|_| (), Transport::Stream);
     stream.write(0, 4);

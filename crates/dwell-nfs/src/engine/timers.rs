@@ -138,9 +138,11 @@ impl<P: AsRef<[u8]>> Engine<P> {
     }
 
     fn silent_at(&self) -> Ns {
-        // The silence counts from the last byte, or from the oldest request that was sent since.
+        // The silence counts from the last byte, or from the oldest request that was sent since. A
+        // server that takes no more of one is silent, too.
         let oldest = self.outstanding.iter().filter(|request| request.sends > 0);
-        match oldest.map(|request| request.sent_at).min() {
+        let half_sent = (self.sent_bytes > 0).then_some(self.pushed_at);
+        match oldest.map(|request| request.sent_at).chain(half_sent).min() {
             Some(sent_at) => self.heard_at.max(sent_at).saturating_add(self.settings.silence_ns),
             None => Ns::MAX,
         }
