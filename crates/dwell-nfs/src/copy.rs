@@ -179,7 +179,8 @@ impl<'w> Copy<'w> {
                     }
                     let mut progress = self.progress.borrow_mut();
                     progress.files += 1;
-                    progress.bytes += job.facts.bytes;
+                    // A server may tell any length.
+                    progress.bytes = progress.bytes.saturating_add(job.facts.bytes);
                     jobs.push(job);
                 }
                 Kind::Directory => match self.enter(&job).await {

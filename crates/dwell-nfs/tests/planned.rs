@@ -93,6 +93,40 @@ fn a_plan_tells_what_the_copy_then_does_and_changes_nothing() {
 }
 
 #[test]
+fn lengths_that_no_file_has_are_planned_and_copied_as_far_as_there_is_data() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let server = fake::Fake::start(|call| {
+        // Two files, each of which is said to have all bytes that a length can tell.
+        let endless = || fake::file_attributes(1, u64::MAX);
+        let words = fake::words;
+        let results = match call.procedure {
+            17 => {
+                let mut listing = words(&[0, 0, 0, 0]);
+                for (cookie, name) in [(1, b"a"), (2, b"b")] {
+                    listing.extend(words(&[1, 0, cookie]));
+                    listing.extend([fake::opaque(name), words(&[0, cookie, 1])].concat());
+                    listing.extend([endless(), words(&[1]), fake::opaque(name)].concat());
+                }
+                [listing, words(&[0, 1])].concat()
+            }
+            // Each has four bytes.
+            6 => [words(&[0, 0, 4, 1]), fake::opaque(b"data")].concat(),
+            _ => match fake::ordinary(call) {
+                Some(results) => results,
+                None => return fake::Told::Close,
+            },
+        };
+        fake::Told::Results(results)
+    });
+    let (from, to) = (server.url("/e", ""), dir.path().join("copy"));
+    let options = Options { recursive: true, ..Options::default() };
+    let planned = sound(&from, to.to_str().unwrap(), options);
+    assert_eq!(planned.iter().filter(|one| one.bytes == u64::MAX).count(), 2);
+    copy(&from, to.to_str().unwrap(), options);
+    assert_eq!(fs::read(to.join("b")).unwrap(), b"data");
+}
+
+#[test]
 fn a_plan_refuses_what_the_copy_refuses() {
     let dir = tempfile::tempdir().unwrap();
     let path = |name: &str| dir.path().join(name).to_str().unwrap().to_string();

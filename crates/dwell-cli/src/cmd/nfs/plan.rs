@@ -12,7 +12,8 @@ pub fn of(planned: &[Planned]) -> String {
         let is_one = |one: &&Planned| one.effect == effect && one.kind != Kind::Directory;
         planned.iter().filter(is_one).count()
     };
-    let bytes: u64 = planned.iter().map(|one| one.bytes).sum();
+    // A server may tell any length.
+    let bytes = planned.iter().fold(0u64, |bytes, one| bytes.saturating_add(one.bytes));
     let (makes, replaces) = (count(Effect::Makes), count(Effect::Replaces));
     let leaves = count(Effect::Leaves);
     let sums = format!(
