@@ -89,16 +89,19 @@ pub fn sleep_until(until: Ns) {
     let _precise = PreciseTimers::new();
     let at = timespec(until);
     loop {
+        // The C library's function is a cancellation point: it would wait for a signal that tells
+        // of a cancellation, and the caller may have blocked it.
         // SAFETY: `at` is a live timespec, and an absolute sleep writes no remainder.
         let rc = unsafe {
-            libc::clock_nanosleep(
+            libc::syscall(
+                libc::SYS_clock_nanosleep,
                 libc::CLOCK_MONOTONIC,
                 libc::TIMER_ABSTIME,
-                &at,
-                std::ptr::null_mut(),
+                &raw const at,
+                std::ptr::null_mut::<libc::timespec>(),
             )
         };
-        if rc != libc::EINTR {
+        if rc == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::EINTR) {
             return;
         }
     }

@@ -75,6 +75,7 @@ mod admission;
 mod async_submission;
 mod eventfd;
 mod in_flight;
+mod poll;
 mod remembered;
 mod request_path;
 mod timerfd;

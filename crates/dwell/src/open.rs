@@ -404,8 +404,12 @@ impl Options {
         if fd < 0 {
             let error = std::io::Error::last_os_error();
             if self.direct && error.raw_os_error() == Some(libc::EINVAL) {
-                let what = "this file system has no direct I/O; open the file buffered";
-                return Err(Error::refused(ErrorKind::Unsupported, path, what));
+                let none = "this file system has no direct I/O; open the file buffered";
+                let (kind, what) = match path.is_dir() {
+                    true => (ErrorKind::NotStorage, facts::DIRECTORY),
+                    false => (ErrorKind::Unsupported, none),
+                };
+                return Err(Error::refused(kind, path, what));
             }
             return Err(Error::io("open", path, None, error));
         }

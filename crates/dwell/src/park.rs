@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use dwell_policy::{Ns, Woken};
 
 use crate::clock;
+use crate::poll::poll;
 use crate::queue::{Completion, Queue, Wake};
 
 pub use parker::Parker;
@@ -110,10 +111,7 @@ fn enter_ring(fd: i32, unsent: u32, min_complete: u32, until: Option<Ns>) {
 fn poll_descriptor(fd: i32, write: bool, until: Option<Ns>) {
     let events = libc::POLLIN | if write { libc::POLLOUT } else { 0 };
     let mut watched = libc::pollfd { fd, events, revents: 0 };
-    let span = until.map(|until| clock::timespec(until.saturating_sub(clock::now())));
-    let span = span.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: one live pollfd, a live or null timespec, no signal mask.
-    unsafe { libc::ppoll(&mut watched, 1, span, std::ptr::null()) };
+    poll(&mut watched, until.map(|until| clock::timespec(until.saturating_sub(clock::now()))));
 }
 
 fn wait_word(word: &AtomicU32, seen: u32, until: Option<Ns>) {
@@ -135,4 +133,74 @@ fn wait_word(word: &AtomicU32, seen: u32, until: Option<Ns>) {
             u32::MAX,
         )
     };
+}
+
+#[cfg(all(test, target_env = "gnu"))]
+mod tests {
+    use std::os::fd::{AsFd as _, AsRawFd as _};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    unsafe extern "C" {
+        fn pthread_setcancelstate(state: i32, before: *mut i32) -> i32;
+        fn pthread_setcanceltype(kind: i32, before: *mut i32) -> i32;
+    }
+
+    const DISABLED: i32 = 1;
+    const DEFERRED: i32 = 0;
+    const ASYNCHRONOUS: i32 = 1;
+    const MS: Ns = 1_000_000;
+    static CANCELLED: AtomicBool = AtomicBool::new(false);
+
+    /// Blocks the signal that the C library tells of a cancellation by, as only a system call can.
+    fn hear_of_no_cancellation() {
+        let number_32 = 1u64 << 31;
+        let nowhere = std::ptr::null_mut::<u64>();
+        // SAFETY: a set of signals of that length, which lives here.
+        let done = unsafe {
+            let set = &raw const number_32;
+            libc::syscall(libc::SYS_rt_sigprocmask, libc::SIG_BLOCK, set, nowhere, 8usize)
+        };
+        assert_eq!(done, 0);
+    }
+
+    #[test]
+    fn a_thread_sleeps_no_longer_because_it_cannot_hear_that_it_is_cancelled() {
+        let (tell, told) = mpsc::channel();
+        let done = mpsc::channel();
+        thread::spawn(move || {
+            hear_of_no_cancellation();
+            let mut before = 0;
+            // SAFETY: the signal is blocked for good, so this thread is never cancelled.
+            unsafe { pthread_setcanceltype(ASYNCHRONOUS, &mut before) };
+            // SAFETY: always possible.
+            tell.send(unsafe { libc::pthread_self() }).unwrap();
+            while !CANCELLED.load(Ordering::Acquire) {
+                std::hint::spin_loop();
+            }
+            // SAFETY: a thread may refuse to be cancelled at any moment.
+            unsafe {
+                pthread_setcancelstate(DISABLED, &mut before);
+                pthread_setcanceltype(DEFERRED, &mut before);
+            }
+            let event = crate::eventfd::Event::new().unwrap();
+            poll_descriptor(event.as_fd().as_raw_fd(), false, Some(clock::now() + MS));
+            clock::sleep_until(clock::now() + MS);
+            done.0.send(()).unwrap();
+            // It must not end while it is being cancelled.
+            loop {
+                thread::park();
+            }
+        });
+        // SAFETY: the thread never ends.
+        assert_eq!(unsafe { libc::pthread_cancel(told.recv().unwrap()) }, 0);
+        CANCELLED.store(true, Ordering::Release);
+        let began = Instant::now();
+        done.1.recv_timeout(Duration::from_secs(20)).expect("it sleeps for good");
+        assert!(began.elapsed() >= Duration::from_millis(2));
+    }
 }

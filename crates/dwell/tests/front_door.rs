@@ -111,6 +111,16 @@ fn a_direct_descriptor_stays_direct() {
 }
 
 #[test]
+fn a_directory_is_named_as_one_with_direct_io_too() {
+    let directory = tempfile::tempdir().unwrap();
+    for direct in [false, true] {
+        let error = dwell::options().direct(direct).open(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::NotStorage, "{error}");
+        assert!(error.to_string().contains("a directory"), "{error}");
+    }
+}
+
+#[test]
 fn descriptors_that_are_no_storage_are_refused() {
     let data = file_of(10);
     let mut append = std::fs::File::options();

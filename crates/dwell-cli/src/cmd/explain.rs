@@ -125,7 +125,8 @@ pub fn run(args: &Args) -> Result<()> {
             format!("Dwell is {}; the kernel serves every request as usual", off::words(&off));
         text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
     }
-    text += &verdict(&screen, &decision, learns);
+    let cost_ns = known.as_ref().map(|known| known.arms[known.incumbent as usize].cost_ns);
+    text += &verdict(&screen, &decision, learns, cost_ns);
     text += &format!("\n{}", facts(&screen, args, &beneath, &wait, seen));
     let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
     text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
@@ -396,7 +397,9 @@ fn changes(cost_ns: f64, incumbent: Arm, switches: u32) -> String {
     }
 }
 
-fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
+/// The decision and its reason. Where modes are compared, `cost_ns` is that of the one that serves,
+/// 0 while it is unknown.
+fn verdict(screen: &Screen, decision: &Decision, learns: bool, cost_ns: Option<f64>) -> String {
     let arm = match (decision.route, decision.mode) {
         (Route::Inline, Mode::Spin) => "inline: served on this CPU".to_owned(),
         (route, Mode::Hybrid { sleep_ns }) => format!(
@@ -409,6 +412,7 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
     let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &arm));
     let sentence = match decision.reason {
         Reason::Unprobed if learns => UNTRIED,
+        Reason::Measured if cost_ns == Some(0.0) => UNTIMED,
         why => sentence(why),
     };
     let because = format!("{}: {sentence}", decision.reason);
@@ -423,6 +427,9 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool) -> String {
     };
     text + &screen.labelled("expected  ", &(predicted + &limit))
 }
+
+/// Said of a mode that serves before its cost is known.
+const UNTIMED: &str = "this mode serves until the modes have been compared";
 
 /// Said of a device that was never probed, under a policy that finds out by itself.
 const UNTRIED: &str = "the device was never probed and no mode was tried yet: a program's first \

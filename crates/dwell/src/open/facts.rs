@@ -10,6 +10,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// What the system says of an open descriptor, in one call.
 pub(super) struct Facts(libc::statx);
 
+/// Said of a directory.
+pub const DIRECTORY: &str = "a directory; name a file or a block device in it";
+
 impl Facts {
     pub fn of(descriptor: BorrowedFd<'_>) -> std::io::Result<Self> {
         // SAFETY: a zeroed statx is a valid buffer.
@@ -35,7 +38,7 @@ impl Facts {
     pub fn check_kind(&self, path: &Path) -> Result<()> {
         let what = match self.kind() {
             libc::S_IFREG | libc::S_IFBLK => return Ok(()),
-            libc::S_IFDIR => "a directory; name a file or a block device in it",
+            libc::S_IFDIR => DIRECTORY,
             _ => "neither a regular file nor a block device",
         };
         Err(Error::refused(ErrorKind::NotStorage, path, what))

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Rings that the kernel refuses for good while it has requests of theirs.
-#![allow(unsafe_code)]
 
 use std::os::fd::AsRawFd;
 
+use crate::poll::poll;
 use crate::queue::Completion;
 
 use super::{Completed, Ring, SpinMethod, release};
@@ -49,7 +49,7 @@ impl Ring {
         let closed = matches!(self.broken, Some(libc::EBADF | libc::EOPNOTSUPP));
         let fd = self.uring.as_raw_fd();
         let mut ring = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        // SAFETY: one live pollfd, and no time to wait.
-        closed || (unsafe { libc::poll(&mut ring, 1, 0) } == 1 && ring.revents & libc::POLLIN != 0)
+        let no_time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        closed || (poll(&mut ring, Some(no_time)) == 1 && ring.revents & libc::POLLIN != 0)
     }
 }
