@@ -14,13 +14,16 @@ use crate::slow::Slow;
 /// Wakes the thread that the calls are made for.
 pub(crate) type Bell = Arc<dyn Fn() + Send + Sync>;
 
+/// The errand of a call that is over, and its result.
+type Over<T> = (T, i32);
+
 /// The calls of one serving thread, each with its errand.
 pub(crate) struct Calls<T> {
     threads: Slow,
     bell: Bell,
     in_flight: usize,
-    say: Sender<(T, i32)>,
-    said: Receiver<(T, i32)>,
+    say: Sender<Over<T>>,
+    said: Receiver<Over<T>>,
 }
 
 impl<T: Send + 'static> Calls<T> {
@@ -56,21 +59,20 @@ impl<T: Send + 'static> Calls<T> {
     }
 
     /// One that is over, with its result.
-    pub fn over(&mut self) -> Option<(T, i32)> {
-        if self.in_flight == 0 {
-            return None;
-        }
-        let over = self.said.try_recv().ok()?;
-        self.in_flight -= 1;
-        Some(over)
+    pub fn over(&mut self) -> Option<Over<T>> {
+        self.one(|said| said.try_recv().ok())
     }
 
     /// Waits until one is over; `None` where none is in flight.
-    pub fn wait(&mut self) -> Option<(T, i32)> {
+    pub fn wait(&mut self) -> Option<Over<T>> {
+        self.one(|said| said.recv().ok())
+    }
+
+    fn one(&mut self, hear: impl FnOnce(&Receiver<Over<T>>) -> Option<Over<T>>) -> Option<Over<T>> {
         if self.in_flight == 0 {
             return None;
         }
-        let over = self.said.recv().ok()?;
+        let over = hear(&self.said)?;
         self.in_flight -= 1;
         Some(over)
     }
