@@ -14,10 +14,17 @@ typedef _Bool bool;
 struct pt_regs {
 	unsigned long orig_ax;
 };
+typedef struct {
+	int counter;
+} atomic_t;
+struct signal_struct {
+	atomic_t live;
+};
 struct task_struct {
 	int pid;
 	int tgid;
 	unsigned int flags;
+	struct signal_struct *signal;
 	unsigned in_iowait : 1;
 	char comm[16];
 };
@@ -51,6 +58,8 @@ struct bio {
 enum req_flag_bits { __REQ_FUA = 1, __REQ_PREFLUSH = 2 };
 #pragma clang attribute pop
 
+#define TASK_DEAD 0x00000080
+#define PF_EXITING 0x00000004
 #define PF_IO_WORKER 0x00000010
 #define PF_KTHREAD 0x00200000
 #define REQ_OP_MASK 0xff

@@ -18,10 +18,12 @@ static __always_inline void lose(u32 which)
 
 static __always_inline int is_target(struct task_struct *p)
 {
-	u32 tgid = p->tgid;
+	u32 tgid = p->tgid, pid = p->pid;
 	if (tgid == own_tgid || p->flags & PF_KTHREAD)
 		return 0;
-	return everything || bpf_map_lookup_elem(&targets, &tgid);
+	if (everything || bpf_map_lookup_elem(&targets, &tgid))
+		return 1;
+	return p->flags & PF_EXITING && bpf_map_lookup_elem(&tasks, &pid);
 }
 
 // A task that carries out other tasks' requests.
@@ -129,6 +131,48 @@ static __always_inline void account(struct task *t, struct task_struct *p, u64 n
 	thread->nanos += nanos;
 }
 
+// What a thread waited stays as a part of its process.
+static __always_inline void fold(u32 pid)
+{
+	struct thread_sum *thread = bpf_map_lookup_elem(&threads, &pid);
+	if (!thread)
+		return;
+	u64 length = thread->last - thread->first;
+	if (length < thread->nanos)
+		length = thread->nanos;
+	u32 all = thread->tgid | ENDED;
+	struct thread_sum *ended = bpf_map_lookup_elem(&threads, &all);
+	struct thread_sum new = *thread;
+	bpf_map_delete_elem(&threads, &pid);
+	if (ended) {
+		__sync_fetch_and_add(&ended->last, length);
+		__sync_fetch_and_add(&ended->waits, new.waits);
+		return;
+	}
+	new.first = new.nanos = 0;
+	new.last = length;
+	if (bpf_map_update_elem(&threads, &all, &new, BPF_NOEXIST) == 0)
+		return;
+	// Another thread of the process ended at the same time.
+	ended = bpf_map_lookup_elem(&threads, &all);
+	if (!ended) {
+		lose(LOST_THREAD);
+		return;
+	}
+	__sync_fetch_and_add(&ended->last, length);
+	__sync_fetch_and_add(&ended->waits, new.waits);
+}
+
+// The task ran for the last time. Threads of its process that exit too may still close files, and wait.
+static __always_inline void ended(struct task_struct *p)
+{
+	u32 pid = p->pid, tgid = p->tgid;
+	bpf_map_delete_elem(&tasks, &pid);
+	fold(pid);
+	if (!p->signal->live.counter)
+		bpf_map_delete_elem(&targets, &tgid);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_struct *next, unsigned int prev_state)
 {
@@ -138,7 +182,9 @@ int BPF_PROG(on_switch, bool preempt, struct task_struct *prev, struct task_stru
 	if (done)
 		done->at = 0;
 
-	if (!preempt && prev_state && prev->pid) {
+	if (!preempt && prev_state & TASK_DEAD) {
+		ended(prev);
+	} else if (!preempt && prev_state && prev->pid) {
 		int target = is_target(prev), helper = is_helper(prev);
 		struct task *t = target || helper ? task_of(prev->pid, 1) : 0;
 		if (t) {
@@ -306,49 +352,6 @@ int BPF_PROG(on_fork, struct task_struct *parent, struct task_struct *child)
 	u8 one = 1;
 	if (tgid != new && bpf_map_lookup_elem(&targets, &tgid) && bpf_map_update_elem(&targets, &new, &one, BPF_ANY) < 0)
 		lose(LOST_TASK);
-	return 0;
-}
-
-// What a thread waited stays as a part of its process.
-static __always_inline void fold(u32 pid)
-{
-	struct thread_sum *thread = bpf_map_lookup_elem(&threads, &pid);
-	if (!thread)
-		return;
-	u64 length = thread->last - thread->first;
-	if (length < thread->nanos)
-		length = thread->nanos;
-	u32 all = thread->tgid | ENDED;
-	struct thread_sum *ended = bpf_map_lookup_elem(&threads, &all);
-	struct thread_sum new = *thread;
-	bpf_map_delete_elem(&threads, &pid);
-	if (ended) {
-		__sync_fetch_and_add(&ended->last, length);
-		__sync_fetch_and_add(&ended->waits, new.waits);
-		return;
-	}
-	new.first = new.nanos = 0;
-	new.last = length;
-	if (bpf_map_update_elem(&threads, &all, &new, BPF_NOEXIST) == 0)
-		return;
-	// Another thread of the process ended at the same time.
-	ended = bpf_map_lookup_elem(&threads, &all);
-	if (!ended) {
-		lose(LOST_THREAD);
-		return;
-	}
-	__sync_fetch_and_add(&ended->last, length);
-	__sync_fetch_and_add(&ended->waits, new.waits);
-}
-
-// When it exits it may still close files, and wait.
-SEC("tp_btf/sched_process_free")
-int BPF_PROG(on_free, struct task_struct *p)
-{
-	u32 pid = p->pid;
-	bpf_map_delete_elem(&tasks, &pid);
-	bpf_map_delete_elem(&targets, &pid);
-	fold(pid);
 	return 0;
 }
 

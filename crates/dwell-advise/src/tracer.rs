@@ -21,12 +21,11 @@ use crate::{Cost, Error, Result, Seen};
 static OBJECT: &[u8] = aya::include_bytes_aligned!("../bpf/waits.bpf.o");
 
 /// The programs by the tracepoint that starts each.
-const PROGRAMS: [(&str, &str); 14] = [
+const PROGRAMS: [(&str, &str); 13] = [
     ("on_irq_ends", "irq_handler_exit"),
     ("on_irq_begins", "irq_handler_entry"),
     ("on_softirq_ends", "softirq_exit"),
     ("on_softirq_begins", "softirq_entry"),
-    ("on_free", "sched_process_free"),
     ("on_fork", "sched_process_fork"),
     ("on_complete", "block_rq_complete"),
     ("on_merge", "block_rq_merge"),

@@ -291,6 +291,14 @@ fn the_children_of_a_child_are_followed() {
 }
 
 #[test]
+fn a_process_is_followed_after_its_first_thread_has_ended() {
+    for watched in [seen("without a leader"), seen_by_tracepoints("without a leader")] {
+        let Some(watched) = watched else { continue };
+        expect_most(&watched, Operation::Read, Issued::Call, REQUESTS);
+    }
+}
+
+#[test]
 #[ignore = "a child of the next test"]
 fn in_a_pid_namespace_nothing_is_traced() {
     for start in [Tracer::start, Tracer::start_by_tracepoints] {

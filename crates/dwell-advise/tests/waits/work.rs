@@ -26,6 +26,7 @@ pub fn work(what: &str, path: &Path) {
         "ring" => ring(&open(path, libc::O_DIRECT)),
         "libaio" => libaio(&open(path, libc::O_DIRECT)),
         "threads" => threads(path),
+        "without a leader" => without_a_leader(path),
         "pipes" => pipes(),
         "ring of sockets" => ring_of_sockets(),
         "first CPU" => on_cpu(0),
@@ -181,6 +182,27 @@ fn threads(path: &Path) {
         })
         .collect();
     children.iter_mut().for_each(|child| assert!(child.wait().unwrap().success()));
+}
+
+/// A thread reads when the first thread of its process has ended.
+fn without_a_leader(path: &Path) {
+    // SAFETY: the child makes a thread, and its first one ends without a return into this test.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let path = path.to_owned();
+        std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(100));
+            read(&open(&path, libc::O_DIRECT));
+            // SAFETY: it ends the child.
+            unsafe { libc::_exit(0) }
+        });
+        // SAFETY: it ends this thread alone.
+        unsafe { libc::syscall(libc::SYS_exit, 0) };
+    }
+    let mut status = -1;
+    // SAFETY: the child is this process's own.
+    unsafe { libc::waitpid(child, &mut status, 0) };
+    assert_eq!(status, 0);
 }
 
 /// Reads a file on the machine's own disk, on one CPU. Another may have the disk's interrupts.
