@@ -31,7 +31,7 @@ static dwell_file *beside(const char *database_path, int descriptor, const char 
     for (const served *one = all; one; one = one->next) {
         if (one->device != status.st_dev || one->inode != status.st_ino || strcmp(one->policy, policy) != 0)
             continue;
-        if (dwell_adopt_beside(one->file, descriptor, path, &file) != 0)
+        if (dwell_fdopen_beside(one->file, descriptor, path, &file) != 0)
             file = NULL;
         break;
     }
@@ -44,7 +44,7 @@ static dwell_file *alone(int descriptor, const char *path, const char *policy, c
     dwell_file *file = NULL;
     dwell_options options = DWELL_OPTIONS_INIT;
     options.policy = *policy ? policy : NULL;
-    if (dwell_adopt(descriptor, path, &options, &file) == 0)
+    if (dwell_fdopen(descriptor, path, &options, &file) == 0)
         return file;
     *why = dwell_last_error();
     return NULL;

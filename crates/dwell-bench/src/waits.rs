@@ -143,7 +143,7 @@ mod tests {
             },
             contested: false,
             curves: vec![curve("interrupt-spin", 0), curve("inline", 20_000)],
-            queued: Vec::new(),
+            async_submission: Vec::new(),
             switches: SwitchCosts::default(),
             sleeps: vec![],
             polling: Polling::Real,

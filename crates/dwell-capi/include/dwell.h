@@ -537,27 +537,27 @@ int dwell_open(const char *path, const struct dwell_options *options, struct dwe
  * Returns 0, or -1 with errno set: EBADF for a descriptor that is not open, EINVAL for flags, else
  * as dwell_open.
  */
-int dwell_adopt(int descriptor,
-                const char *path,
-                const struct dwell_options *options,
-                struct dwell_file **file);
+int dwell_fdopen(int descriptor,
+                 const char *path,
+                 const struct dwell_options *options,
+                 struct dwell_file **file);
 
 /**
- * As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the
+ * As dwell_fdopen, for a file on a device of which one is open. Policy, profile and what the
  * settings say are those of the open file. They are not looked up again, so this takes
- * microseconds where dwell_adopt takes some hundred.
+ * microseconds where dwell_fdopen takes some hundred.
  *
  * beside      the file that is open; it may be closed before the other
  * descriptor  stays open until the file and its queues are closed
  * path        at which it was opened: errors name it
  * file        receives the file; close it with dwell_close
  *
- * Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_adopt.
+ * Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_fdopen.
  */
-int dwell_adopt_beside(const struct dwell_file *beside,
-                       int descriptor,
-                       const char *path,
-                       struct dwell_file **file);
+int dwell_fdopen_beside(const struct dwell_file *beside,
+                        int descriptor,
+                        const char *path,
+                        struct dwell_file **file);
 
 /**
  * Closes a file. Its queues stay usable and keep it open underneath until they are closed too.

@@ -74,7 +74,7 @@ impl File {
             }
         };
         let file = Arc::new(match lent {
-            Some(descriptor) => options.adopt(descriptor, address)?,
+            Some(descriptor) => options.open_borrowed(descriptor, address)?,
             None => options.open(address)?,
         });
         let policy = text(file.policy().name());
@@ -84,10 +84,10 @@ impl File {
 
     fn beside(&self, lent: BorrowedFd<'static>, path: &Path) -> Result<File, Failure> {
         let options = self.options.clone();
-        let file = Arc::new(options.adopt(lent, path)?);
+        let file = Arc::new(options.open_borrowed(lent, path)?);
         if file.device() != self.file.device() {
             let (path, beside) = (path.display(), self.file.path().display());
-            let what = format!("{path}: not on the device of {beside}; use dwell_adopt");
+            let what = format!("{path}: not on the device of {beside}; use dwell_fdopen");
             return Err(Failure::new(libc::EXDEV, what));
         }
         let (policy, device) = (self.policy.clone(), self.device.clone());
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn dwell_open(
 /// # Safety
 /// The pointers are NULL or valid; the descriptor stays open as long as it says above.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dwell_adopt(
+pub unsafe extern "C" fn dwell_fdopen(
     descriptor: c_int,
     path: *const c_char,
     options: *const Options,
@@ -177,7 +177,7 @@ pub unsafe extern "C" fn dwell_adopt(
             || asked.options.direct
             || asked.options.sync;
         if flagged {
-            let what = "dwell_adopt: flags are those of the descriptor; let them be 0";
+            let what = "dwell_fdopen: flags are those of the descriptor; let them be 0";
             return Err(Failure::invalid(what));
         }
         // SAFETY: as the caller promised.
@@ -188,22 +188,22 @@ pub unsafe extern "C" fn dwell_adopt(
     })
 }
 
-/// As dwell_adopt, for a file on a device of which one is open. Policy, profile and what the
+/// As dwell_fdopen, for a file on a device of which one is open. Policy, profile and what the
 /// settings say are those of the open file. They are not looked up again, so this takes
-/// microseconds where dwell_adopt takes some hundred.
+/// microseconds where dwell_fdopen takes some hundred.
 ///
 /// beside      the file that is open; it may be closed before the other
 /// descriptor  stays open until the file and its queues are closed
 /// path        at which it was opened: errors name it
 /// file        receives the file; close it with dwell_close
 ///
-/// Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_adopt.
+/// Returns 0, or -1 with errno set: EXDEV for a file on another device, else as dwell_fdopen.
 ///
 /// # Safety
 /// The file is NULL or open; the other pointers are NULL or valid; the descriptor stays open as
 /// long as it says above.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dwell_adopt_beside(
+pub unsafe extern "C" fn dwell_fdopen_beside(
     beside: *const File,
     descriptor: c_int,
     path: *const c_char,

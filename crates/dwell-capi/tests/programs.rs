@@ -259,7 +259,7 @@ fn fast_profile(file: &Path) -> DeviceProfile {
         decision: Profile { class: DeviceClass::Fast, ..Profile::default() },
         contested: false,
         curves: Vec::new(),
-        queued: Vec::new(),
+        async_submission: Vec::new(),
         switches: SwitchCosts::default(),
         sleeps: Vec::new(),
         polling: Polling::Unsupported { why: "a test".into() },

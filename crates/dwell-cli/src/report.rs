@@ -94,11 +94,11 @@ fn facts(screen: &Screen, profile: &DeviceProfile) -> String {
         }
         add("on a ring", &text);
     }
-    if let Some(point) = profile.queued.first() {
+    if let Some(point) = profile.async_submission.first() {
         let us = |ns: u64| units::time_ns(ns as f64);
         let text = format!(
             "size threshold {}: with {} of {} in flight, spinning takes {} a request, blocking {}",
-            show::threshold(decision.queued_threshold_bytes),
+            show::threshold(decision.async_threshold_bytes),
             point.depth,
             units::bytes(point.size_bytes),
             us(point.spin.ns_per_request),

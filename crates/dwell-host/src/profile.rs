@@ -20,7 +20,7 @@ pub use store::{Listed, ProfileStore};
 
 /// Version of the profile format that this library writes. A later format under the same number
 /// only adds fields; readers ignore those they do not know.
-pub const SCHEMA: u32 = 3;
+pub const SCHEMA: u32 = 4;
 
 /// What a probe learned of one device under one kernel and one I/O scheduler.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -54,7 +54,7 @@ pub struct DeviceProfile {
     pub curves: Vec<Curve>,
     /// What requests cost when one thread keeps several in flight, sizes rising; empty where no
     /// queue takes them.
-    pub queued: Vec<QueuedPoint>,
+    pub async_submission: Vec<AsyncPoint>,
     /// What blocking costs.
     pub switches: SwitchCosts,
     /// By how much timed sleeps came back late, by their length.
@@ -128,20 +128,20 @@ impl CurvePoint {
 
 /// One request size with several requests in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueuedPoint {
+pub struct AsyncPoint {
     /// Size of each request, in bytes.
     pub size_bytes: u64,
     /// Requests in flight.
     pub depth: u32,
     /// Waiting blocked.
-    pub block: QueuedCost,
+    pub block: AsyncCost,
     /// Waiting by spinning.
-    pub spin: QueuedCost,
+    pub spin: AsyncCost,
 }
 
 /// What each of several requests in flight costs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct QueuedCost {
+pub struct AsyncCost {
     /// Time from one completion to the next, in nanoseconds.
     pub ns_per_request: Ns,
     /// CPU time of the thread, in nanoseconds.

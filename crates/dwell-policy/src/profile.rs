@@ -44,7 +44,7 @@ pub struct Profile {
     /// The same for a request that is one of several of its thread; 0 where spinning for such
     /// requests gains nothing. One wait serves several of them, so it can pay where a lone
     /// request should block, and the other way round.
-    pub queued_threshold_bytes: u64,
+    pub async_threshold_bytes: u64,
     /// Largest lone request, in bytes, that blocks better on a ring, sent first and waited for by a
     /// second call, than in a synchronous call; 0 where none does.
     pub ring_threshold_bytes: u64,
@@ -76,7 +76,7 @@ impl Profile {
         match (self.class, call) {
             (DeviceClass::VeryFast, _) => DeviceClass::VeryFast,
             (class, Call::Blocking) => class,
-            (_, Call::Async) if self.queued_threshold_bytes > 0 => DeviceClass::Fast,
+            (_, Call::Async) if self.async_threshold_bytes > 0 => DeviceClass::Fast,
             (_, Call::Async) => DeviceClass::Mainstream,
         }
     }
@@ -85,7 +85,7 @@ impl Profile {
     pub const fn threshold_of(&self, call: Call) -> u64 {
         match call {
             Call::Blocking => self.size_threshold_bytes,
-            Call::Async => self.queued_threshold_bytes,
+            Call::Async => self.async_threshold_bytes,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Default for Profile {
         Profile {
             class: DeviceClass::Fast,
             size_threshold_bytes: 64 << 10,
-            queued_threshold_bytes: 64 << 10,
+            async_threshold_bytes: 64 << 10,
             ring_threshold_bytes: 0,
             switch_ns: 5_000,
             reload_ns: 0,

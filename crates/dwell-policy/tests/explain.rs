@@ -18,7 +18,7 @@ fn profile() -> impl Strategy<Value = Option<Profile>> {
         |(class, size_log2, switch_ns, reload_ns, latency_ns)| Profile {
             class,
             size_threshold_bytes: 1 << size_log2,
-            queued_threshold_bytes: (1 << size_log2) & !0xffff,
+            async_threshold_bytes: (1 << size_log2) & !0xffff,
             switch_ns,
             reload_ns,
             latency_ns,

@@ -13,7 +13,7 @@ use proptest::prelude::*;
 const FAST: Profile = Profile {
     class: DeviceClass::Fast,
     size_threshold_bytes: 64 << 10,
-    queued_threshold_bytes: 64 << 10,
+    async_threshold_bytes: 64 << 10,
     ring_threshold_bytes: 0,
     switch_ns: 5_000,
     reload_ns: 3_000,
@@ -39,8 +39,8 @@ fn small(profile: &Profile) -> Wait<'_> {
 
 #[test]
 fn one_of_several_has_a_class_and_a_threshold_of_its_own() {
-    let decide = |class, size_threshold_bytes, queued_threshold_bytes, call| {
-        let profile = Profile { class, size_threshold_bytes, queued_threshold_bytes, ..FAST };
+    let decide = |class, size_threshold_bytes, async_threshold_bytes, call| {
+        let profile = Profile { class, size_threshold_bytes, async_threshold_bytes, ..FAST };
         let decision = SmartCon::default().choose(&Wait { call, ..small(&profile) });
         (decision.mode, decision.reason)
     };
@@ -208,7 +208,7 @@ fn any_profile() -> impl Strategy<Value = Profile> {
         |(class, (sizes, switch_ns, reload_ns, sleep_overshoot_ns), latency_ns, ps)| Profile {
             class,
             size_threshold_bytes: sizes.0,
-            queued_threshold_bytes: sizes.1,
+            async_threshold_bytes: sizes.1,
             ring_threshold_bytes: sizes.2,
             switch_ns,
             reload_ns,
@@ -416,8 +416,8 @@ proptest! {
 
     #[test]
     fn absurd_profiles_and_estimates_do_not_panic(wait in any_wait(), figures in any::<[u64; 8]>(), samples in any::<[u64; 4]>()) {
-        let [size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte] = figures;
-        let profile = Profile { class: DeviceClass::Fast, size_threshold_bytes, queued_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte };
+        let [size_threshold_bytes, async_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte] = figures;
+        let profile = Profile { class: DeviceClass::Fast, size_threshold_bytes, async_threshold_bytes, ring_threshold_bytes, switch_ns, reload_ns, sleep_overshoot_ns, latency_ns, latency_ps_per_byte };
         let mut estimator = Estimator::new();
         for sample_ns in samples {
             estimator.record(Kind::Read, sample_ns, Mode::Spin, sample_ns);

@@ -49,7 +49,7 @@ pub fn wait(
         counts("left_cpu", count(|one| one.left_cpu)),
         counts("expired", count(|one| one.expired)),
         counts("spin_ns", count(|one| one.cpu.spin_ns)),
-        counts("hogs_ns", count(|one| one.cpu.hogs_ns)),
+        counts("stressors_ns", count(|one| one.cpu.stressors_ns)),
         counts("switches", count(|one| one.switches)),
     ])
 }

@@ -26,7 +26,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let profile = Profile {
         class: DeviceClass::Fast,
         size_threshold_bytes: 65536,
-        queued_threshold_bytes: 65536,
+        async_threshold_bytes: 65536,
         ring_threshold_bytes: 0,
         switch_ns: 5_000,
         reload_ns: 0,

@@ -300,12 +300,16 @@ impl Options {
     ///
     /// # Errors
     /// As [`Options::open_descriptor`]; a descriptor that is not open.
-    pub fn adopt(&self, descriptor: BorrowedFd<'static>, path: impl AsRef<Path>) -> Result<File> {
+    pub fn open_borrowed(
+        &self,
+        descriptor: BorrowedFd<'static>,
+        path: impl AsRef<Path>,
+    ) -> Result<File> {
         self.over_opened(Descriptor::Lent(descriptor), path.as_ref())
     }
 
     fn over_opened(&self, descriptor: Descriptor, path: &Path) -> Result<File> {
-        let failed = |error| Error::io("adopt", path, None, error);
+        let failed = |error| Error::io("open", path, None, error);
         let flags = rustix::fs::fcntl_getfl(&descriptor).map_err(|error| failed(error.into()))?;
         let facts = Facts::of(descriptor.as_fd()).map_err(failed)?;
         facts.check_kind(path)?;

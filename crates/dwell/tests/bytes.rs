@@ -374,7 +374,7 @@ fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
                 }
             };
             let options = Options::new().parameters(fixed.parameters()).policy(Arc::new(fixed));
-            let file = options.adopt(lent.as_fd(), &path).unwrap();
+            let file = options.open_borrowed(lent.as_fd(), &path).unwrap();
             assert_eq!((file.bytes().unwrap(), file.path()), (4 * BLOCK as u64, &*path));
             // An unaligned read is served where the descriptor is direct, so that is known of it.
             fill(&mut block, BLOCK as u64, 7);
@@ -390,6 +390,6 @@ fn a_lent_descriptor_is_read_and_written_as_it_was_opened_and_stays_open() {
     }
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader: &'static std::io::PipeReader = Box::leak(Box::new(reader));
-    let refused = Options::new().adopt(reader.as_fd(), "a-pipe").expect_err("no storage");
+    let refused = Options::new().open_borrowed(reader.as_fd(), "a-pipe").expect_err("no storage");
     assert!(refused.to_string().contains("a-pipe: neither a regular file"), "{refused}");
 }

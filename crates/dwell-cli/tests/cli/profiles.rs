@@ -136,7 +136,7 @@ fn contested(path: &str) -> DeviceProfile {
             Curve { mode: "inline".into(), points: vec![point] },
             Curve { mode: "interrupt-spin".into(), points: vec![spun] },
         ],
-        queued: Vec::new(),
+        async_submission: Vec::new(),
         switches: SwitchCosts::default(),
         sleeps: Vec::new(),
         polling: Polling::Unsupported { why: "a test".into() },

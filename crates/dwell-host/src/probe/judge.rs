@@ -3,7 +3,7 @@
 
 use dwell_policy::{DeviceClass, Ns};
 
-use crate::profile::{Curve, CurvePoint, QueuedPoint, SpinMethod};
+use crate::profile::{AsyncPoint, Curve, CurvePoint, SpinMethod};
 
 /// A gain below this share of the blocking latency is negligible (SmartCon §4.1 names no number).
 pub const NEGLIGIBLE_GAIN: f64 = 0.10;
@@ -229,9 +229,9 @@ pub fn judge_ring(inline: &Curve, ring: &Curve) -> u64 {
 /// Size threshold of requests of which a thread keeps several in flight. One wait serves several of
 /// them, blocked or not, so spinning must be the faster, and take hardly a greater share of a CPU
 /// per request than it saves in time.
-pub fn judge_queued(points: &[QueuedPoint], bounds: Bounds) -> u64 {
-    let pays = |point: &&QueuedPoint| {
-        let QueuedPoint { block, spin, .. } = point;
+pub fn judge_async(points: &[AsyncPoint], bounds: Bounds) -> u64 {
+    let pays = |point: &&AsyncPoint| {
+        let AsyncPoint { block, spin, .. } = point;
         let gain = block.ns_per_request as f64 / spin.ns_per_request.max(1) as f64;
         saves_something(block.ns_per_request, spin.ns_per_request)
             && spin.cpu_ns_per_request <= SPIN_PER_SWITCH * gain * block.cpu_ns_per_request
@@ -274,7 +274,7 @@ fn too_little(block_ns: Ns, spin_ns: Ns) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{QueuedCost, States};
+    use crate::profile::{AsyncCost, States};
 
     #[test]
     fn a_ring_must_be_faster_and_take_no_more_cpu() {
@@ -297,13 +297,13 @@ mod tests {
         assert_eq!(judge_methods(&[]), TaskrunFlag);
     }
 
-    fn queued(points: &[(u64, u64, u64)]) -> Vec<QueuedPoint> {
-        let cost = |ns_per_request, cpu_ns| QueuedCost {
+    fn async_submission(points: &[(u64, u64, u64)]) -> Vec<AsyncPoint> {
+        let cost = |ns_per_request, cpu_ns| AsyncCost {
             ns_per_request,
             cpu_ns_per_request: cpu_ns as f64,
             voluntary_switches_per_request: 0.5,
         };
-        let point = |&(kib, block_ns, spin_ns): &(u64, u64, u64)| QueuedPoint {
+        let point = |&(kib, block_ns, spin_ns): &(u64, u64, u64)| AsyncPoint {
             size_bytes: kib << 10,
             depth: 8,
             block: cost(block_ns, 5_000),
@@ -314,7 +314,7 @@ mod tests {
 
     #[test]
     fn several_in_flight_are_judged_by_themselves() {
-        let threshold = |points: &[_]| judge_queued(&queued(points), BOUNDS);
+        let threshold = |points: &[_]| judge_async(&async_submission(points), BOUNDS);
         let sizes = [(4, 12_000, 6_000), (16, 16_000, 7_000), (64, 30_000, 26_000)];
         assert_eq!(threshold(&sizes), 16 << 10, "the largest takes too much CPU time");
         assert_eq!(threshold(&[(4, 6_000, 5_600)]), 0, "it gains too little");

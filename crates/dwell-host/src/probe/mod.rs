@@ -3,11 +3,11 @@
 //! therefore be waited for (SmartCon §3 and §4.1). It only reads, unless a scratch file is asked
 //! for.
 
+pub mod async_submission;
 mod company;
 pub mod judge;
 mod lane;
 mod polling;
-pub mod queued;
 mod scratch;
 pub mod sweep;
 pub mod switch;
@@ -23,7 +23,7 @@ use dwell_policy::{DeviceClass, Mode, Ns, Profile, Route, Routes};
 
 use crate::capability::profiled_release;
 use crate::profile::{
-    Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, QueuedPoint, SCHEMA,
+    AsyncPoint, Curve, DeviceProfile, DirectSwitch, IndirectSwitch, Polling, SCHEMA,
     SleepOvershoot, SpinMethod, SwitchCosts,
 };
 use company::Company;
@@ -235,7 +235,7 @@ impl Probe {
         }
 
         progress("several requests in flight", 0.9);
-        let queued = self.queued(&manner, left_ns())?;
+        let async_submission = self.async_submission(&manner, left_ns())?;
 
         progress("CPU time of kernel workers", 0.95);
         let worker = match device.as_ref().is_some_and(|device| device.kernel_worker) {
@@ -246,8 +246,17 @@ impl Probe {
             false => worker::Cost::default(),
         };
         remarks.extend(company.remark());
-        let mut profile =
-            self.judged(device, &opened, curves, queued, first, switches, sleeps, polling, method);
+        let mut profile = self.judged(
+            device,
+            &opened,
+            curves,
+            async_submission,
+            first,
+            switches,
+            sleeps,
+            polling,
+            method,
+        );
         profile.notes.extend(remarks);
         progress("done", 1.0);
         Ok(DeviceProfile {
@@ -286,17 +295,24 @@ impl Probe {
     }
 
     /// Blocking against the best arm that spins, with several requests in flight.
-    fn queued(&self, manner: &Manner, limit_ns: Ns) -> Result<Vec<QueuedPoint>, ProbeError> {
+    fn async_submission(
+        &self,
+        manner: &Manner,
+        limit_ns: Ns,
+    ) -> Result<Vec<AsyncPoint>, ProbeError> {
         let spins = |arm: &&Arm| arm.mode == Mode::Spin;
         let Some(&spin) = manner.arms.iter().rev().find(spins) else { return Ok(Vec::new()) };
         let Effort { rounds, settle_ns, batch_ns, .. } = self.effort;
-        let target = queued::Target {
+        let target = async_submission::Target {
             address: &self.address,
             profile: manner.profile,
             spin,
             direct: manner.direct,
         };
-        Ok(queued::measure(target, queued::Effort { rounds, settle_ns, batch_ns, limit_ns })?)
+        Ok(async_submission::measure(
+            target,
+            async_submission::Effort { rounds, settle_ns, batch_ns, limit_ns },
+        )?)
     }
 
     fn writes(
@@ -324,7 +340,7 @@ impl Probe {
         device: Option<Device>,
         opened: &File,
         curves: Vec<Curve>,
-        queued: Vec<QueuedPoint>,
+        async_submission: Vec<AsyncPoint>,
         first: Profile,
         switches: SwitchCosts,
         sleeps: Vec<SleepOvershoot>,
@@ -366,9 +382,11 @@ impl Probe {
         let decision = Profile {
             class: judgement.class,
             size_threshold_bytes: judgement.size_threshold_bytes,
-            queued_threshold_bytes: match judgement.class {
+            async_threshold_bytes: match judgement.class {
                 DeviceClass::VeryFast => judgement.size_threshold_bytes,
-                DeviceClass::Fast | DeviceClass::Mainstream => judge::judge_queued(&queued, bounds),
+                DeviceClass::Fast | DeviceClass::Mainstream => {
+                    judge::judge_async(&async_submission, bounds)
+                }
             },
             ring_threshold_bytes: match judgement.class {
                 DeviceClass::VeryFast => 0,
@@ -400,7 +418,7 @@ impl Probe {
             decision,
             contested: judgement.contested,
             curves,
-            queued,
+            async_submission,
             switches,
             sleeps,
             polling,

@@ -3,7 +3,7 @@
 
 use dwell_policy::DeviceClass;
 
-use super::{Curve, CurvePoint, DeviceProfile, Polling, QueuedCost, SCHEMA, States};
+use super::{AsyncCost, Curve, CurvePoint, DeviceProfile, Polling, SCHEMA, States};
 
 /// A field and what is wrong with it.
 pub(super) type Wrong = (String, String);
@@ -81,10 +81,10 @@ impl DeviceProfile {
                 return wrong(format!("curves[{i}].mode"), format!("repeats {:?}", curve.mode));
             }
         }
-        rising("queued", "size_bytes", &self.queued, |point| point.size_bytes)?;
-        for (i, point) in self.queued.iter().enumerate() {
+        rising("async_submission", "size_bytes", &self.async_submission, |point| point.size_bytes)?;
+        for (i, point) in self.async_submission.iter().enumerate() {
             for (mode, cost) in [("block", point.block), ("spin", point.spin)] {
-                check_cost(&format!("queued[{i}].{mode}"), cost)?;
+                check_cost(&format!("async_submission[{i}].{mode}"), cost)?;
             }
         }
         let switches = &self.switches;
@@ -101,7 +101,7 @@ impl DeviceProfile {
     }
 }
 
-fn check_cost(field: &str, cost: QueuedCost) -> Result<(), Wrong> {
+fn check_cost(field: &str, cost: AsyncCost) -> Result<(), Wrong> {
     at_most(&format!("{field}.ns_per_request"), cost.ns_per_request, LONGEST_NS)?;
     amount(format!("{field}.cpu_ns_per_request"), cost.cpu_ns_per_request)?;
     amount(format!("{field}.voluntary_switches_per_request"), cost.voluntary_switches_per_request)

@@ -46,15 +46,15 @@ fn profile() -> DeviceProfile {
             Curve { mode: "interrupt-block".into(), points: vec![blocked(4096), blocked(8192)] },
             Curve { mode: "interrupt-spin".into(), points: vec![point(4096)] },
         ],
-        queued: vec![QueuedPoint {
+        async_submission: vec![AsyncPoint {
             size_bytes: 4096,
             depth: 8,
-            block: QueuedCost {
+            block: AsyncCost {
                 ns_per_request: 12_000,
                 cpu_ns_per_request: 6_000.5,
                 voluntary_switches_per_request: 0.7,
             },
-            spin: QueuedCost {
+            spin: AsyncCost {
                 ns_per_request: 6_000,
                 cpu_ns_per_request: 6_000.5,
                 voluntary_switches_per_request: 0.0,
@@ -169,7 +169,7 @@ fn a_newer_schema_is_told_before_its_strange_fields() {
         json["schema"] = json!(SCHEMA + 1);
         json["decision"] = json!("elsewhere");
     });
-    assert!(said.contains("field schema is 4, this program reads 3"), "{said}");
+    assert!(said.contains("field schema is 5, this program reads 4"), "{said}");
 }
 
 #[test]
@@ -195,7 +195,8 @@ fn a_file_cut_short_or_foreign_is_refused_not_believed() {
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");
     }
-    for content in [&b"{}"[..], b"[3]", b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
+    let array = format!("[{SCHEMA}]");
+    for content in [&b"{}"[..], array.as_bytes(), b"\xff\xfe", b"null", b"{\"schema\": -1}"] {
         fs::write(&path, content).unwrap();
         let error = load(&store, dir.path()).unwrap_err();
         assert!(matches!(error, ProfileError::Damaged { .. }), "{error}");

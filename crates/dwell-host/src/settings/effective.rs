@@ -173,22 +173,22 @@ impl Effective {
         let mut profile = probed.profile;
         if let Some(class) = &self.class {
             let mut said = Profile { class: class.value, ..profile.unwrap_or_default() };
-            said.queued_threshold_bytes = match class.value {
+            said.async_threshold_bytes = match class.value {
                 DeviceClass::Mainstream => 0,
-                _ => said.queued_threshold_bytes.max(said.size_threshold_bytes),
+                _ => said.async_threshold_bytes.max(said.size_threshold_bytes),
             };
             profile = Some(said);
         }
         if let Some(profile) = &mut profile {
             if let Some(size) = &self.size_threshold_bytes {
                 profile.size_threshold_bytes = size.value;
-                if profile.queued_threshold_bytes > 0 {
-                    profile.queued_threshold_bytes = size.value;
+                if profile.async_threshold_bytes > 0 {
+                    profile.async_threshold_bytes = size.value;
                 }
             }
             if let Some(largest) = &self.largest_threshold_bytes {
                 for threshold in
-                    [&mut profile.size_threshold_bytes, &mut profile.queued_threshold_bytes]
+                    [&mut profile.size_threshold_bytes, &mut profile.async_threshold_bytes]
                 {
                     *threshold = (*threshold).min(largest.value);
                 }

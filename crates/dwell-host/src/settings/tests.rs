@@ -236,7 +236,7 @@ fn settings_replace_the_findings_of_a_probe() {
     assert_eq!(of("b").parameters(probed).profile.unwrap().size_threshold_bytes, 16 << 10);
     assert_eq!(of("c").parameters(probed).profile.unwrap().size_threshold_bytes, 8 << 10);
     // Nor is a request that is one of several waited for as the probe would have it.
-    let several = |name: &str| of(name).parameters(probed).profile.unwrap().queued_threshold_bytes;
+    let several = |name: &str| of(name).parameters(probed).profile.unwrap().async_threshold_bytes;
     assert_eq!((several("a"), several("b"), several("c")), (0, 16 << 10, 8 << 10));
     // A size alone does not say how fast a device is.
     assert_eq!(of("c").parameters(DeviceParameters::default()).profile, None);

@@ -19,7 +19,7 @@ pub(super) enum Work {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     Thread,
-    Hog,
+    Stressor,
     Worker,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Spent {
     pub work_ns: Ns,
     pub spin_ns: Ns,
     pub worker_ns: Ns,
-    pub hogs_ns: Ns,
+    pub stressors_ns: Ns,
     pub switch_ns: Ns,
     pub switches: u64,
 }
@@ -124,7 +124,7 @@ impl Cpus {
                 }
                 *match role {
                     Role::Thread => &mut self.spent.work_ns,
-                    Role::Hog => &mut self.spent.hogs_ns,
+                    Role::Stressor => &mut self.spent.stressors_ns,
                     Role::Worker => &mut self.spent.worker_ns,
                 } += took_ns;
             }

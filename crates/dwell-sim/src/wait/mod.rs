@@ -168,7 +168,7 @@ impl<'a> Machine<'a> {
             machine.cpus.wake(id, 0, true);
         }
         for _ in 0..scenario.stressors {
-            let id = machine.cpus.add(Role::Hog);
+            let id = machine.cpus.add(Role::Stressor);
             machine.cpus.does(id, Work::Run(Ns::MAX / 2), 0);
             machine.cpus.wake(id, 0, true);
         }
@@ -409,7 +409,7 @@ impl<'a> Machine<'a> {
         let spent = self.cpus.spent;
         let window_ns = (self.scenario.window_ms * 1_000_000) as f64;
         let of_all = |ns: Ns| ns as f64 / window_ns / f64::from(self.scenario.cores);
-        let others = of_all(spent.hogs_ns - self.seen.hogs_ns);
+        let others = of_all(spent.stressors_ns - self.seen.stressors_ns);
         let own = |spent: &cpus::Spent| spent.work_ns + spent.spin_ns + spent.worker_ns;
         let total = others + of_all(own(&spent) - own(&self.seen));
         self.seen = spent;
@@ -448,7 +448,7 @@ impl<'a> Machine<'a> {
             work_ns: spent.work_ns,
             spin_ns: spent.spin_ns,
             worker_ns: spent.worker_ns,
-            hogs_ns: spent.hogs_ns,
+            stressors_ns: spent.stressors_ns,
             switch_ns: self.cpus.switched_ns(self.now),
             idle_ns: 0,
         };

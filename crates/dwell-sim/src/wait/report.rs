@@ -43,7 +43,7 @@ pub struct CpuTime {
     /// Kernel workers.
     pub worker_ns: Ns,
     /// Processes of others.
-    pub hogs_ns: Ns,
+    pub stressors_ns: Ns,
     /// Switches.
     pub switch_ns: Ns,
     /// Nobody.
@@ -53,7 +53,12 @@ pub struct CpuTime {
 impl CpuTime {
     /// All of it.
     pub const fn total_ns(&self) -> Ns {
-        self.work_ns + self.spin_ns + self.worker_ns + self.hogs_ns + self.switch_ns + self.idle_ns
+        self.work_ns
+            + self.spin_ns
+            + self.worker_ns
+            + self.stressors_ns
+            + self.switch_ns
+            + self.idle_ns
     }
 }
 

@@ -196,7 +196,7 @@ impl Scenario {
         let mut profile = Profile {
             class: DeviceClass::Fast,
             size_threshold_bytes: device.size_threshold_bytes,
-            queued_threshold_bytes: 0,
+            async_threshold_bytes: 0,
             ring_threshold_bytes: 0,
             switch_ns: device.block_extra_ns.max(0) as Ns,
             reload_ns: 0,
@@ -220,7 +220,7 @@ impl Scenario {
             profile.size_threshold_bytes = largest.unwrap_or(64 << 10);
         }
         if profile.class != DeviceClass::Mainstream {
-            profile.queued_threshold_bytes = profile.size_threshold_bytes;
+            profile.async_threshold_bytes = profile.size_threshold_bytes;
         }
         profile
     }

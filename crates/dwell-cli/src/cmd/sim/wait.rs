@@ -141,7 +141,7 @@ fn table(outcome: &Outcome) -> String {
             units::time_ns(of(WaitReport::cpu_ns_per_request)),
             format!("{:.0} %", 100.0 * of(|r| r.left_cpu as f64 / r.requests.max(1) as f64)),
             all_cpus(of(|report| report.cpu.spin_ns as f64)),
-            all_cpus(of(|report| report.cpu.hogs_ns as f64)),
+            all_cpus(of(|report| report.cpu.stressors_ns as f64)),
             reasons.collect::<Vec<_>>().join(", "),
         ]);
     }

@@ -8,7 +8,7 @@ use dwell_policy::{Mode, Ns, Profile, Route};
 
 use super::lane::{Random, voluntary_switches};
 use super::sweep::Arm;
-use crate::profile::{QueuedCost, QueuedPoint};
+use crate::profile::{AsyncCost, AsyncPoint};
 use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::error::{Error, Result};
@@ -53,7 +53,7 @@ pub struct Target<'a> {
 ///
 /// # Errors
 /// What opening or reading refuses.
-pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
+pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<AsyncPoint>> {
     let until = clock::now() + effort.limit_ns;
     let block = Arm { route: Route::Interrupt, mode: Mode::Block, method: SpinMethod::default() };
     let open = |arm: Arm| {
@@ -77,7 +77,7 @@ pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
             }
         }
         let [block, spin] = rounds.map(best);
-        points.push(QueuedPoint { size_bytes, depth: DEPTH, block, spin });
+        points.push(AsyncPoint { size_bytes, depth: DEPTH, block, spin });
         // The next size takes at most four times as long, being four times as large.
         let now = clock::now();
         if now + 4 * (now - size_started) > until {
@@ -88,14 +88,14 @@ pub fn measure(target: Target<'_>, effort: Effort) -> Result<Vec<QueuedPoint>> {
 }
 
 /// One arm and size once, on a thread of its own: the scheduler judges a thread by its past.
-fn round(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<QueuedCost> {
+fn round(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<AsyncCost> {
     let gone = || Error::invalid(file.path(), "a measuring thread has ended; probe again");
     thread::scope(|scope| {
         scope.spawn(|| batch(file, size_bytes, effort, seed)).join().map_err(|_| gone())?
     })
 }
 
-fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<QueuedCost> {
+fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<AsyncCost> {
     let mut random = Random(seed | 1);
     let places = (file.bytes()? / size_bytes).max(1);
     let mut pipeline = file.pipeline::<Aligned>(DEPTH)?;
@@ -106,7 +106,7 @@ fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<Queu
     for _ in 0..DEPTH {
         submit(&mut pipeline, Aligned::new(size_bytes as usize))?;
     }
-    let mut serve = |span_ns: Ns, least: u32| -> Result<QueuedCost> {
+    let mut serve = |span_ns: Ns, least: u32| -> Result<AsyncCost> {
         let (cpu_ns, switches, started) = (clock::thread_cpu(), voluntary_switches(), clock::now());
         let (mut requests, mut now) = (0, started);
         while now - started < span_ns || requests < least {
@@ -119,7 +119,7 @@ fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<Queu
             now = clock::now();
         }
         let each = |all: u64| all as f64 / f64::from(requests.max(1));
-        Ok(QueuedCost {
+        Ok(AsyncCost {
             ns_per_request: each(now - started) as Ns,
             cpu_ns_per_request: each(clock::thread_cpu() - cpu_ns),
             voluntary_switches_per_request: each(voluntary_switches() - switches),
@@ -131,7 +131,7 @@ fn batch(file: &File, size_bytes: u64, effort: Effort, seed: u64) -> Result<Queu
 
 /// The fastest round: what an arm can do. A queue that others kept from filling shows them, not the
 /// arm.
-fn best(rounds: Vec<QueuedCost>) -> QueuedCost {
+fn best(rounds: Vec<AsyncCost>) -> AsyncCost {
     let fastest = rounds.into_iter().min_by_key(|cost| cost.ns_per_request);
     fastest.expect("a probe has rounds")
 }
