@@ -51,11 +51,10 @@ fn stats_page(dir: &Path, run: u64) -> StatsPage {
 
 /// What a process could tell after so many requests.
 fn told(published_ns: u64, requests: u64) -> Snapshot {
-    let row = |route, mode, reason, requests| Row { route, mode, reason, requests };
     let mut stats = Stats::default();
     stats.rows = vec![
-        row(Route::Interrupt, Mode::Spin, Reason::Pays, requests),
-        row(Route::Inline, Mode::Block, Reason::Measured, requests / 64),
+        Row::new(Route::Interrupt, Mode::Spin, Reason::Pays, requests),
+        Row::new(Route::Inline, Mode::Block, Reason::Measured, requests / 64),
     ];
     (stats.bytes_read, stats.spun_ns) = (requests * 4096, requests * 9_000);
     (0..requests).for_each(|at| stats.latency.spun.note(9_000 + at));

@@ -21,6 +21,7 @@ use crate::engine::Counters;
 use crate::error::{Error, Result, system};
 use crate::file::all;
 use crate::keep::Keep;
+use crate::lineage::Lineage;
 use crate::memory::Memory;
 use crate::nfs3::Kind;
 use crate::resume;
@@ -118,6 +119,8 @@ pub(crate) struct Job {
     pub facts: Facts,
     pub into: Node,
     pub name: Vec<u8>,
+    /// The directories that it is in.
+    pub lineage: Lineage,
 }
 
 /// One copy of a file or a tree.
@@ -163,7 +166,8 @@ impl<'w> Copy<'w> {
         let mut directories = Vec::new();
         // Files that have more than one name, and their further names.
         let (mut known, mut names) = (HashSet::new(), Vec::new());
-        let mut todo = vec![Job { from, facts, into, name: name.to_vec() }];
+        let mut todo =
+            vec![Job { from, facts, into, name: name.to_vec(), lineage: Lineage::default() }];
         self.options.allow(&todo[0].from, &facts)?;
         while let Some(job) = todo.pop() {
             if self.keep().times && !job.facts.times_fit {
@@ -184,12 +188,13 @@ impl<'w> Copy<'w> {
                     jobs.push(job);
                 }
                 Kind::Directory => match self.enter(&job).await {
-                    Ok((made, inside)) => {
+                    Ok((made, inside, lineage)) => {
                         let inner = inside.into_iter().map(|(name, from, facts)| Job {
                             from,
                             facts,
                             into: made.clone(),
                             name,
+                            lineage: lineage.clone(),
                         });
                         todo.extend(inner);
                         directories.push((made, job.facts));
@@ -282,15 +287,17 @@ impl<'w> Copy<'w> {
         self.watcher.progress(&progress);
     }
 
-    async fn enter(&self, job: &Job) -> Result<(Node, Vec<(Vec<u8>, Node, Facts)>)> {
+    /// Makes the copy of a directory: it, and what is to be copied into it.
+    async fn enter(&self, job: &Job) -> Result<(Node, Vec<(Vec<u8>, Node, Facts)>, Lineage)> {
         let name = checked(&job.name, &job.from)?;
+        let lineage = job.lineage.enter(job.from.identity(&job.facts), &job.from)?;
         let inside = job.from.list().await?;
         self.touch(&job.into);
-        Ok((job.into.make_directory(name, job.facts.mode).await?, inside))
+        Ok((job.into.make_directory(name, job.facts.mode).await?, inside, lineage))
     }
 
     async fn file(&self, job: &Job) -> Result<()> {
-        let Job { from, facts, into, name } = job;
+        let Job { from, facts, into, name, .. } = job;
         let name = checked(name, from)?;
         if self.options.resume
             && let Some((_, there)) = into.get(name).await?

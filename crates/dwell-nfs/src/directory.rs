@@ -2,7 +2,6 @@
 //! Names: listing, making and removing.
 
 use std::collections::HashSet;
-use std::rc::Rc;
 
 use crate::client::{Changed, Client, Found, ToPath};
 use crate::error::{Error, Result, Why};
@@ -401,51 +400,6 @@ impl Client {
             }
             done => done.outcome,
         }
-    }
-
-    /// Removes what a name stands for; a directory only with all that is in it, if `whole` says so,
-    /// or when it is empty. Calls `removed` for each name.
-    ///
-    /// # Errors
-    /// What the server says.
-    pub async fn remove_all(
-        self: &Rc<Self>,
-        directory: Handle,
-        item: Item,
-        whole: bool,
-        url: &Url,
-        removed: &mut dyn FnMut(&Url),
-    ) -> Result<()> {
-        enum Step {
-            Visit(Handle, Item, Url),
-            Leave(Handle, Item, Url),
-        }
-        let mut steps = vec![Step::Visit(directory, item, url.clone())];
-        while let Some(step) = steps.pop() {
-            let url = match step {
-                Step::Visit(parent, item, url) => {
-                    let handle = item.found.handle;
-                    if item.found.attributes.kind == Kind::Directory {
-                        steps.push(Step::Leave(parent, item, url.clone()));
-                        let inside =
-                            if whole { self.list(handle, &url).await? } else { Vec::new() };
-                        steps.extend(inside.into_iter().map(|inner| {
-                            let url = url.join(&String::from_utf8_lossy(&inner.name));
-                            Step::Visit(handle, inner, url)
-                        }));
-                        continue;
-                    }
-                    self.remove(parent, &item.name, &item.found, &url).await?;
-                    url
-                }
-                Step::Leave(parent, item, url) => {
-                    self.remove_directory(parent, &item, &url).await?;
-                    url
-                }
-            };
-            removed(&url);
-        }
-        Ok(())
     }
 
     /// Removes an empty directory; `item` is what is known of it.

@@ -19,6 +19,7 @@ use crate::client::{Client, Found};
 use crate::directory::is_safe;
 use crate::error::{Error, Result, engine, system};
 use crate::file::{RemoteFile, Writer};
+use crate::lineage::Identity;
 use crate::memory::Memory;
 use crate::nfs3::{Attributes, Handle, Kind, SetAttributes, Time};
 use crate::url::Url;
@@ -105,6 +106,15 @@ impl std::fmt::Display for Node {
 }
 
 impl Node {
+    /// What it is known by among the directories that it is in.
+    pub(crate) fn identity(&self, facts: &Facts) -> Identity {
+        let handle = match self {
+            Node::Local(_) => Handle::NONE,
+            Node::Remote { handle, .. } => *handle,
+        };
+        (handle, facts.file_system, facts.file)
+    }
+
     /// What it is.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ use dwell_bench::fixture::{Export, Ganesha};
 use dwell_nfs::client::Client;
 use dwell_nfs::connection::Payload;
 use dwell_nfs::copy::{self, Options};
+use dwell_nfs::directory::Item;
 use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::{Handle, SetAttributes};
 use dwell_nfs::url::Url;
@@ -348,4 +349,40 @@ fn a_connection_that_a_server_closes_for_idleness_is_made_again_when_there_is_so
         Ok(())
     })
     .unwrap();
+}
+
+#[test]
+fn a_directory_that_contains_itself_is_told_and_left() {
+    let (model, there) = (Model::default(), Model::default());
+    let directory = model.make(1, "d", 2, "");
+    model.make(directory, "pipe", 7, "");
+    model.state().entries.get_mut(&directory).unwrap().names.insert(b"again".into(), directory);
+    let (server, other) = (model.serve(), there.serve());
+    let from = server.url("/e/d", "");
+    let place = tempfile::tempdir().unwrap();
+    let here = place.path().join("copy").to_str().unwrap().to_string();
+    let options = Options { recursive: true, ..Options::default() };
+    let said = "/e/d/again: the directory contains itself";
+    for to in [&here, &other.url("/e/copy", "")] {
+        let executor = Executor::new().unwrap();
+        let (tasks, quiet) = (executor.handle(), Quiet::default());
+        let planned = executor.block_on(copy::plan(&tasks, &from, to, options, &quiet)).unwrap();
+        let copied = executor.block_on(copy::between(&tasks, &from, to, options, &quiet)).unwrap();
+        assert_eq!((planned.1, copied.1), (1, 1), "the rest is copied");
+        let errors = quiet.errors();
+        assert!(
+            errors.len() == 2 && errors.iter().all(|error| error.ends_with(said)),
+            "{errors:?}"
+        );
+    }
+    let refused = with_client(&from, async |client| {
+        let url: Url = from.parse().unwrap();
+        let found = client.require(&url).await?;
+        let listed = client.all_in(&url, found).await.unwrap_err();
+        let item = Item { name: b"d".into(), found };
+        let root = client.root();
+        let removed = client.remove_all(root, item, true, &url, &mut |_| ()).await.unwrap_err();
+        Ok([listed, removed].map(|error| error.to_string()))
+    });
+    assert!(refused.unwrap().iter().all(|error| error.ends_with(said)));
 }

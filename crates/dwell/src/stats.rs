@@ -202,6 +202,7 @@ impl Family {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]
+#[non_exhaustive]
 pub struct Latency {
     /// Of synchronous calls that had to ask the device.
     pub inline: Histogram,
@@ -241,6 +242,7 @@ impl Latency {
 /// Requests of one route and one wait mode, for one reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Row {
     /// How they were issued.
     pub route: Route,
@@ -254,6 +256,11 @@ pub struct Row {
 }
 
 impl Row {
+    /// So many requests, issued and waited for in these ways for this reason.
+    pub const fn new(route: Route, mode: Mode, reason: Reason, requests: u64) -> Row {
+        Row { route, mode, reason, requests }
+    }
+
     pub(crate) const fn cell(&self) -> usize {
         cell(self.route, self.mode, self.reason)
     }

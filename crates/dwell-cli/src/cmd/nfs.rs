@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use dwell::executor::Executor;
-use dwell_nfs::client::{self, Client, Found};
+use dwell_nfs::client::{self, Client};
 use dwell_nfs::copy::{self, Options, Watcher};
 use dwell_nfs::directory::Item;
 use dwell_nfs::file::{RemoteFile, read_in_order};
@@ -231,7 +231,7 @@ pub fn run(command: &Nfs) -> Result<()> {
                         return Err(Error::invalid(&url, "is a directory; --recursive removes it"));
                     }
                     if args.dry_run {
-                        return inside(&client, url.clone(), found).await;
+                        return client.all_in(&url, found).await;
                     }
                     client.remove_all(parent, item, args.recursive, &url, &mut |_| ()).await?;
                     Ok(Vec::new())
@@ -247,20 +247,6 @@ pub fn run(command: &Nfs) -> Result<()> {
             Ok(executor.block_on(client.make_directories(&url, attributes, args.parents))?)
         }
     }
-}
-
-/// Everything that an address stands for, a directory before what is in it.
-async fn inside(client: &Rc<Client>, url: Url, found: Found) -> error::Result<Vec<Url>> {
-    let (mut left, mut seen) = (vec![(url, found)], Vec::new());
-    while let Some((url, found)) = left.pop() {
-        if found.attributes.kind == Kind::Directory {
-            let items = client.list(found.handle, &url).await?;
-            let named = |item: Item| (url.join(&String::from_utf8_lossy(&item.name)), item.found);
-            left.extend(items.into_iter().map(named));
-        }
-        seen.push(url);
-    }
-    Ok(seen)
 }
 
 fn last_name(url: &Url) -> Vec<u8> {

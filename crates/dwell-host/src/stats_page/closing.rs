@@ -155,7 +155,7 @@ mod tests {
     fn a_run_is_told_in_a_few_lines_and_what_was_not_seen_shows() {
         let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
         let mut stats = Stats::default();
-        stats.rows = vec![Row { route, mode, reason: why, requests: 3 }];
+        stats.rows = vec![Row::new(route, mode, why, 3)];
         (stats.bytes_read, stats.spun_ns) = (12_288, 45_000);
         let run = Snapshot {
             processes: 2,

@@ -238,8 +238,7 @@ mod tests {
     fn snapshot(devices: usize) -> Snapshot {
         let mut stats = Stats::default();
         (stats.bytes_read, stats.spun_ns) = (8192, 77);
-        let row =
-            |reason, requests| Row { route: Route::Interrupt, mode: Mode::Spin, reason, requests };
+        let row = |reason, requests| Row::new(Route::Interrupt, Mode::Spin, reason, requests);
         stats.rows = vec![row(Reason::Pays, 2), row(Reason::Measured, 1)];
         stats.latency.spun.note(9_000);
         stats.latency.cached.note(u64::MAX);

@@ -120,7 +120,7 @@ mod tests {
         let stats_page = StatsPage::create(&dir, &Header::default()).unwrap();
         let told = |published_ns, requests, spun_ns| {
             let (route, mode, why) = (Route::Interrupt, Mode::Spin, Reason::Pays);
-            let rows = vec![Row { route, mode, reason: why, requests }];
+            let rows = vec![Row::new(route, mode, why, requests)];
             let mut stats = Stats::default();
             (stats.rows, stats.spun_ns) = (rows, spun_ns);
             let device = Device { name: "loop0".into(), stats, ..Device::default() };

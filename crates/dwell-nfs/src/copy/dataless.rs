@@ -102,7 +102,7 @@ impl Copy<'_> {
     }
 
     async fn place(&self, job: &Job, what: &Dataless<'_>, keeps: bool) -> Result<()> {
-        let Job { from, facts, into, name } = job;
+        let Job { from, facts, into, name, .. } = job;
         let name = checked(name, from)?;
         let (part, _) = resume::names(name);
         self.touch(into);

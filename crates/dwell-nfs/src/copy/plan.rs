@@ -8,6 +8,7 @@ use dwell::executor::Handle as Tasks;
 use super::between::Ends;
 use super::{Options, Watcher, is_there};
 use crate::error::{Error, Result};
+use crate::lineage::Lineage;
 use crate::nfs3::Kind;
 use crate::tree::{Facts, Node, checked};
 
@@ -42,6 +43,7 @@ struct Item {
     into: Option<Node>,
     name: Vec<u8>,
     path: String,
+    lineage: Lineage,
 }
 
 /// What [`between`](super::between) would do, in the order of paths, and how much could not be
@@ -73,7 +75,8 @@ async fn walk(
     options.allow(&from, &facts)?;
     let (mut known, mut all, mut failures) = (HashSet::new(), Vec::new(), 0);
     let path = into.path_of(&name);
-    let mut todo = vec![Item { from, facts, into: Some(into), name, path }];
+    let lineage = Lineage::default();
+    let mut todo = vec![Item { from, facts, into: Some(into), name, path, lineage }];
     while let Some(item) = todo.pop() {
         let number = (item.facts.file_system, item.facts.file);
         let is_file = item.facts.kind == Kind::File;
@@ -98,7 +101,7 @@ async fn walk(
 impl Item {
     /// What would be done with it, and what is in it.
     async fn look(&self, options: Options, is_name: bool) -> Result<(Planned, Vec<Item>)> {
-        let Item { from, facts, into, name, path } = self;
+        let Item { from, facts, into, name, path, lineage } = self;
         let name = checked(name, from)?;
         let there = match into {
             Some(into) => into.get(name).await?,
@@ -128,10 +131,11 @@ impl Item {
         if !is_directory {
             return Ok((planned, Vec::new()));
         }
+        let lineage = lineage.enter(from.identity(facts), from)?;
         let into = there.map(|(node, _)| node);
         let inside = from.list().await?.into_iter().map(|(name, from, facts)| {
             let path = format!("{path}/{}", String::from_utf8_lossy(&name));
-            Item { from, facts, into: into.clone(), name, path }
+            Item { from, facts, into: into.clone(), name, path, lineage: lineage.clone() }
         });
         Ok((planned, inside.collect()))
     }
