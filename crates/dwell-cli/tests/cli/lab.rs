@@ -223,3 +223,23 @@ fn waits_are_simulated_under_every_policy_for_a_machine_that_is_not_here() {
         assert!(told.contains(says), "{told}");
     }
 }
+
+#[test]
+fn a_figure_that_records_more_than_once_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("figures");
+    let figure = ["lab", "figure", "P3", "-o", out.to_str().unwrap(), "--max-time", "60s"];
+    let output = dwell(dir.path(), &figure);
+    let said = [text(&output.stderr), text(&output.stdout)].concat();
+    if said.contains("make trace-tool") {
+        return println!("SKIP: {said}");
+    }
+    assert!(output.status.success(), "{said}");
+    let kept = fs::read(out.join("P3.json")).unwrap();
+    let kept: Value = serde_json::from_slice(&kept).unwrap();
+    let rows = kept["rows"].as_array().unwrap();
+    if let Some(why) = rows[0]["note"].as_str().filter(|why| why.contains("dwell-kernels")) {
+        return println!("SKIP: {why}");
+    }
+    assert!(rows.len() == 3 && rows.iter().all(|row| !row["measured"].is_null()), "{kept:#}");
+}

@@ -147,7 +147,8 @@ pub(super) fn prepared(
 pub(super) fn recorded(dwell: &Path, command: &[String], trace: &Path) -> Result<()> {
     let dwell = dwell.to_string_lossy().into_owned();
     let trace = trace.to_string_lossy().into_owned();
-    let record = [&dwell, "lab", "trace", "record", "-o", &trace, "--"].map(String::from);
+    let record =
+        [&dwell, "lab", "trace", "record", "--force", "-o", &trace, "--"].map(String::from);
     quietly(&[&record[..], command].concat())
 }
 

@@ -82,7 +82,7 @@ fn once(dwell: &Path, directory: &Path, bytes: u64) -> Result<Once> {
     let trace = directory.join("xz.dwt");
     let mut command = Command::new(dwell);
     command
-        .args(["lab", "trace", "record", "--json", "-o"])
+        .args(["lab", "trace", "record", "--force", "--json", "-o"])
         .arg(&trace)
         .arg("--")
         .args(xz)
