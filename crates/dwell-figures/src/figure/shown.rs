@@ -61,7 +61,9 @@ impl FigureResult {
             effort => format!(", with `--max-time {:.0}s`", effort * FULL_ROW_S),
         };
         let Self { id, inputs, rules, .. } = self;
+        // The date has a line of its own: names of processors are long.
         let machine = self.machine.line();
+        let (machine, date) = machine.rsplit_once(", ").unwrap_or((&machine, ""));
         let later = match self.rows.iter().filter(|row| row.is_blank()).count() {
             0 => String::new(),
             rows => format!("\n{rows} of {} rows are not measured yet.\n", self.rows.len()),
@@ -69,7 +71,7 @@ impl FigureResult {
         let since = self.stale().map_or(String::new(), |why| format!("The {why}.\n"));
         text + &later
             + &format!(
-                "\n{machine}.\n`make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n{since}"
+                "\n{machine},\n{date}. `make figure ID={id}`{effort}. Code {inputs}, rules {rules}.\n{since}"
             )
     }
 }
