@@ -33,6 +33,8 @@ pub(super) fn library() -> Result<PathBuf, String> {
 pub(super) struct Umap {
     start: NonNull<u8>,
     bytes: usize,
+    /// Whole pages of UMap's. Nothing reads what is behind the file.
+    mapped_bytes: usize,
     unmap: Unmap,
     _file: File,
 }
@@ -51,7 +53,9 @@ impl Umap {
         let file = open.read(true).write(writes).custom_flags(libc::O_DIRECT).open(path);
         let file = file.with_context(|| format!("open {name}"))?;
         let bytes = usize::try_from(file.metadata()?.len()).context("a file too long to map")?;
-        ensure!(bytes.is_multiple_of(page_bytes), "{name} does not end with a whole page of UMap");
+        let mapped_bytes = bytes.next_multiple_of(page_bytes);
+        // It writes whole pages, and would make the file longer.
+        ensure!(!writes || bytes == mapped_bytes, "{name} does not end with a whole page of UMap");
         let pages = budget_bytes / page_bytes as u64;
         ensure!(pages > 0, "{budget_bytes} bytes are no page of {page_bytes}");
         set(c"UMAP_PAGESIZE", page_bytes as u64)?;
@@ -74,14 +78,14 @@ impl Umap {
         // SAFETY: UMap chooses where; the file stays open for as long as it is mapped.
         let start = unsafe {
             let access = libc::PROT_READ | if writes { libc::PROT_WRITE } else { 0 };
-            map(std::ptr::null_mut(), bytes, access, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
+            map(std::ptr::null_mut(), mapped_bytes, access, libc::MAP_PRIVATE, file.as_raw_fd(), 0)
         };
         ensure!(start != libc::MAP_FAILED, "UMap does not map {name}");
         let start = NonNull::new(start.cast()).context("mapped at zero")?;
-        Ok(Umap { start, bytes, unmap, _file: file })
+        Ok(Umap { start, bytes, mapped_bytes, unmap, _file: file })
     }
 
-    /// Where it is, and how long.
+    /// Where it is, and how long the file is.
     pub(super) fn as_parts(&self) -> (*mut u8, usize) {
         (self.start.as_ptr(), self.bytes)
     }
@@ -99,6 +103,6 @@ fn set(name: &CStr, value: u64) -> Result<()> {
 impl Drop for Umap {
     fn drop(&mut self) {
         // SAFETY: mapped by `of` with this length; nothing borrowed from it is left.
-        unsafe { (self.unmap)(self.start.as_ptr().cast(), self.bytes) };
+        unsafe { (self.unmap)(self.start.as_ptr().cast(), self.mapped_bytes) };
     }
 }
