@@ -236,6 +236,18 @@ impl Client {
         Settings { has_answered: true, ..settings(&self.url, self.url.transport) }
     }
 
+    /// Its address for one more client, which asks neither where the server is nor what it exports:
+    /// handles of one client are those of the other.
+    pub(crate) fn same_export(&self) -> Url {
+        let host = match self.server {
+            // Without the interface, such an address leads nowhere.
+            SocketAddr::V6(server) if server.scope_id() != 0 => self.url.host.clone(),
+            server => server.ip().to_string(),
+        };
+        let (port, mount_port) = (Some(self.server.port()), Some(self.mount_port));
+        Url { host, port, mount_port, export: Some(self.export.clone()), ..self.url.clone() }
+    }
+
     /// The tasks that its calls run beside.
     pub fn tasks(&self) -> &Tasks {
         &self.tasks

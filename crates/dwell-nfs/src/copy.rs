@@ -3,10 +3,14 @@
 
 mod between;
 mod dataless;
+mod helper;
 mod plan;
+mod team;
+mod threads;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::ops::AddAssign;
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -14,7 +18,10 @@ use dwell::executor::Handle as Tasks;
 
 pub use between::between;
 use dataless::Named;
+use helper::Listener;
 pub use plan::{Effect, Planned, plan};
+use team::Team;
+pub use threads::Threads;
 
 use crate::client::Client;
 use crate::engine::Counters;
@@ -31,7 +38,7 @@ use crate::tree::{Facts, Local, Node, checked};
 pub const EXTENT_BYTES: u64 = 64 << 20;
 /// Files here are read into chunks of so many bytes, each for several reads.
 const READ_BYTES: usize = 4 << 20;
-/// Files copied beside each other.
+/// Files copied beside each other by one thread.
 const FILES_AT_ONCE: usize = 16;
 
 /// How to copy.
@@ -42,6 +49,8 @@ pub struct Options {
     /// Goes on where an earlier copy of an unchanged source broke off, and leaves out files that
     /// are there already: of the same length and time. Times are kept for that.
     pub resume: bool,
+    /// The target is the copy itself. Without it, a copy to a directory goes into that directory.
+    pub onto: bool,
     /// Reads back what was written and compares checksums.
     pub verify: bool,
     /// Keeps times, owners, set-user-id, set-group-id and sticky bits, and which names are those of
@@ -50,12 +59,21 @@ pub struct Options {
     /// So much is written before it is made durable and recorded, in bytes: what a resumed copy
     /// writes again at most.
     pub extent_bytes: u64,
+    /// Threads that copy files, once the first one has gone through the tree.
+    pub threads: Threads,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        let (recursive, resume, verify, times) = (false, false, false, false);
-        Options { recursive, resume, verify, times, extent_bytes: EXTENT_BYTES }
+        Options {
+            recursive: false,
+            resume: false,
+            onto: false,
+            verify: false,
+            times: false,
+            extent_bytes: EXTENT_BYTES,
+            threads: Threads::Fixed(1),
+        }
     }
 }
 
@@ -93,7 +111,7 @@ pub struct Progress {
     pub bytes_again: u64,
     /// Files read back and found equal.
     pub verified: u64,
-    /// Window of all connections.
+    /// Window of all connections; of those of a thread that has ended, the last.
     pub window: u32,
     /// Round-trip time of data, in nanoseconds.
     pub round_trip_ns: u64,
@@ -101,7 +119,25 @@ pub struct Progress {
     pub counters: Counters,
 }
 
-/// Hears how a copy goes.
+impl AddAssign<&Progress> for Progress {
+    fn add_assign(&mut self, other: &Progress) {
+        // A server may tell any length.
+        let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
+        add(&mut self.files, other.files);
+        add(&mut self.files_done, other.files_done);
+        add(&mut self.files_there, other.files_there);
+        add(&mut self.bytes, other.bytes);
+        add(&mut self.bytes_done, other.bytes_done);
+        add(&mut self.bytes_there, other.bytes_there);
+        add(&mut self.bytes_again, other.bytes_again);
+        add(&mut self.verified, other.verified);
+        self.window += other.window;
+        self.round_trip_ns = self.round_trip_ns.max(other.round_trip_ns);
+        self.counters += other.counters;
+    }
+}
+
+/// Hears how a copy goes, on the thread that began it.
 pub trait Watcher {
     /// It has come further.
     fn progress(&self, progress: &Progress);
@@ -127,8 +163,11 @@ pub(crate) struct Job {
 pub struct Copy<'w> {
     pub(crate) tasks: Tasks,
     pub(crate) options: Options,
-    pub(crate) watcher: &'w dyn Watcher,
+    pub(crate) watcher: Listener<'w>,
+    /// That of the calling thread.
     pub(crate) progress: RefCell<Progress>,
+    /// That of further threads, as they told last.
+    others: RefCell<Vec<Progress>>,
     /// What files here are read into.
     pub(crate) memory: Rc<RefCell<Memory>>,
     clients: Vec<Rc<Client>>,
@@ -145,10 +184,26 @@ impl<'w> Copy<'w> {
         clients: Vec<Rc<Client>>,
         watcher: &'w dyn Watcher,
     ) -> Self {
-        let (progress, failures, touched) = (RefCell::default(), Cell::new(0), RefCell::default());
-        let memory = Rc::new(RefCell::new(Memory::new(READ_BYTES)));
-        let tasks = tasks.clone();
-        Copy { tasks, options, watcher, progress, memory, clients, failures, touched }
+        Self::heard_by(Listener::Watcher(watcher), tasks, options, clients)
+    }
+
+    fn heard_by(
+        watcher: Listener<'w>,
+        tasks: &Tasks,
+        options: Options,
+        clients: Vec<Rc<Client>>,
+    ) -> Self {
+        Copy {
+            tasks: tasks.clone(),
+            options,
+            watcher,
+            progress: RefCell::default(),
+            others: RefCell::default(),
+            memory: Rc::new(RefCell::new(Memory::new(READ_BYTES))),
+            clients,
+            failures: Cell::new(0),
+            touched: RefCell::default(),
+        }
     }
 
     pub(crate) fn keep(&self) -> Keep {
@@ -162,6 +217,7 @@ impl<'w> Copy<'w> {
     /// What keeps anything from being copied.
     pub async fn run(&self, from: Node, into: Node, name: &[u8]) -> Result<(Progress, u64)> {
         let facts = from.facts().await?;
+        let ends = (from.clone(), into.clone());
         let mut jobs = Vec::new();
         let mut directories = Vec::new();
         // Files that have more than one name, and their further names.
@@ -199,11 +255,11 @@ impl<'w> Copy<'w> {
                         todo.extend(inner);
                         directories.push((made, job.facts));
                     }
-                    Err(error) => self.fail(&error),
+                    Err(error) => self.fail(error),
                 },
                 _ => {
                     if let Err(error) = self.dataless(&job).await {
-                        self.fail(&error);
+                        self.fail(error);
                     }
                 }
             }
@@ -216,23 +272,12 @@ impl<'w> Copy<'w> {
             })
             .collect();
         jobs.reverse();
-        let jobs = RefCell::new(jobs);
-        let worker = || async {
-            loop {
-                // Not held across the copy.
-                let job = jobs.borrow_mut().pop();
-                let Some(job) = job else { return Ok(()) };
-                if let Err(error) = self.file(&job).await {
-                    self.fail(&error);
-                }
-            }
-        };
-        all((0..FILES_AT_ONCE).map(|_| worker()).collect()).await?;
+        Team::new(self, (&ends.0, &ends.1), jobs).work().await?;
         for (number, job) in names {
             if let Some(first) = firsts.get(&number)
                 && let Err(error) = self.name(&job, first).await
             {
-                self.fail(&error);
+                self.fail(error);
             }
         }
         // A file copied into a directory changes its times.
@@ -242,15 +287,28 @@ impl<'w> Copy<'w> {
                 made.take_after(&facts, &there, self.keep()).await
             };
             if let Err(error) = done.await {
-                self.fail(&error);
+                self.fail(error);
             }
         }
         self.sync_names();
         self.tell();
-        Ok((self.progress.borrow().clone(), self.failures.get()))
+        Ok((self.sum(), self.failures.get()))
     }
 
-    fn fail(&self, error: &Error) {
+    /// Copies files beside each other, so many at once, until there is no next one.
+    async fn files(&self, at_once: usize, next: &dyn Fn() -> Option<Job>) -> Result<()> {
+        let worker = || async {
+            while let Some(job) = next() {
+                if let Err(error) = self.file(&job).await {
+                    self.fail(error);
+                }
+            }
+            Ok(())
+        };
+        all((0..at_once).map(|_| worker()).collect()).await
+    }
+
+    fn fail(&self, error: Error) {
         self.failures.set(self.failures.get() + 1);
         self.watcher.failed(error);
     }
@@ -261,7 +319,7 @@ impl<'w> Copy<'w> {
             match directory.sync() {
                 // File systems that have nothing to make durable.
                 Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
-                Err(error) => self.fail(&system("sync", &path)(error)),
+                Err(error) => self.fail(system("sync", &path)(error)),
                 Ok(()) => {}
             }
         }
@@ -274,7 +332,29 @@ impl<'w> Copy<'w> {
         }
     }
 
+    /// The directories in which names are to be made durable, which are then another's to do.
+    fn touched(&self) -> impl Iterator<Item = Node> {
+        self.touched.take().into_values().map(Node::Local)
+    }
+
     pub(crate) fn tell(&self) {
+        self.look();
+        let is_alone = self.others.borrow().is_empty();
+        match is_alone {
+            true => self.watcher.progress(&self.progress.borrow()),
+            false => self.watcher.progress(&self.sum()),
+        }
+    }
+
+    /// How far all threads are.
+    fn sum(&self) -> Progress {
+        let mut all = self.progress.borrow().clone();
+        self.others.borrow().iter().for_each(|other| all += other);
+        all
+    }
+
+    /// Looks how the connections are doing.
+    fn look(&self) {
         let mut progress = self.progress.borrow_mut();
         (progress.window, progress.round_trip_ns) = (0, 0);
         progress.counters = Counters::default();
@@ -284,7 +364,6 @@ impl<'w> Copy<'w> {
             progress.round_trip_ns = progress.round_trip_ns.max(health.round_trip_ns);
             progress.counters += health.counters;
         }
-        self.watcher.progress(&progress);
     }
 
     /// Makes the copy of a directory: it, and what is to be copied into it.

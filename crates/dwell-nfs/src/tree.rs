@@ -2,6 +2,7 @@
 //! Files and directories here and on a server, behind one interface: what a copy is made between.
 
 mod local;
+mod place;
 mod sides;
 
 use std::cell::RefCell;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use dwell::executor::Handle as Tasks;
 
 pub use local::Local;
+pub(crate) use place::{Base, Place};
 use sides::LocalSource;
 pub use sides::{Source, Target};
 

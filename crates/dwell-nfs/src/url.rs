@@ -89,7 +89,7 @@ impl Url {
         self.with_path(&format!("{}/{name}", self.path.trim_end_matches('/')))
     }
 
-    /// The server, with its port where one was named, for errors.
+    /// The server, with its port where one was named.
     pub(crate) fn server(&self) -> String {
         let port = self.port.map(|port| format!(":{port}")).unwrap_or_default();
         format!("{}{port}", self.bracketed())
@@ -121,7 +121,7 @@ impl Url {
 
 impl std::fmt::Display for Url {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "nfs://{}{}", self.bracketed(), self.path)
+        write!(f, "nfs://{}{}", self.server(), self.path)
     }
 }
 
@@ -230,10 +230,10 @@ mod tests {
         );
         assert_eq!((url.mount_port, url.transport), (Some(12050), Transport::Datagram));
         assert_eq!(url.window, WindowKind::Fixed(8));
-        assert_eq!(url.join("c").to_string(), "nfs://host/mem/a/b/c");
+        assert_eq!(url.join("c").to_string(), "nfs://host:12049/mem/a/b/c");
         let url: Url = "NFS://[::1]:5/x?window=auto:64&user=5:6".parse().unwrap();
         assert_eq!((url.host.as_str(), url.port, url.user), ("::1", Some(5), Some((5, 6))));
-        assert_eq!((url.to_string(), url.server()), ("nfs://[::1]/x".into(), "[::1]:5".into()));
+        assert_eq!((url.to_string(), url.server()), ("nfs://[::1]:5/x".into(), "[::1]:5".into()));
         assert_eq!(url.address(7).unwrap().to_string(), "[::1]:7");
     }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use common::{Quiet, same, tree};
 use dwell::executor::Executor;
 use dwell_nfs::Result;
-use dwell_nfs::copy::{self, Effect, Options, Planned, Progress};
+use dwell_nfs::copy::{self, Effect, Options, Planned, Progress, Threads};
 use dwell_nfs::nfs3::Kind;
 use model::Model;
 
@@ -64,7 +64,7 @@ fn a_plan_tells_what_the_copy_then_does_and_changes_nothing() {
         model.at("tree").is_none() && !model.state().seen.iter().any(|n| [7, 8, 9].contains(n))
     );
     assert!(planned.iter().all(|one| one.effect == Effect::Makes));
-    assert_eq!(planned[0].path, "nfs://127.0.0.1/e/tree");
+    assert_eq!(planned[0].path, to.split_once('?').map_or(to.as_str(), |(path, _)| path));
     let copied = copy(from, &to, options);
     let (makes, bytes) = files(&planned, Effect::Makes);
     // One more name of a file is none that has data.
@@ -90,6 +90,34 @@ fn a_plan_tells_what_the_copy_then_does_and_changes_nothing() {
     assert_eq!((there.0, there.1), (copied.files_there, 0));
     assert_eq!(made.1 + 4, copied.bytes_done - copied.bytes_there);
     same(&source, &target.join("tree"));
+}
+
+#[test]
+fn a_tree_is_copied_onto_its_copy_where_the_target_is_the_copy_itself() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (source, back) = (dir.path().join("tree"), dir.path().join("back"));
+    tree(&source);
+    let (from, back_to) = (source.to_str().unwrap(), back.to_str().unwrap());
+    let model = Model::default();
+    let server = model.serve();
+    let to = server.url("/e/tree", "");
+    let options = Options { recursive: true, resume: true, onto: true, ..Options::default() };
+    copy(from, &to, options);
+    copy(&to, back_to, options);
+    for (from, to) in [(from, to.as_str()), (to.as_str(), back_to)] {
+        let planned = sound(from, to, options);
+        // Links are made again.
+        let is_left = |one: &Planned| one.effect == Effect::Leaves || one.kind == Kind::Link;
+        assert!(planned.iter().all(is_left), "{planned:?}");
+        let done = copy(from, to, options);
+        assert_eq!((done.files_done, done.bytes_done), (done.files_there, done.bytes_there));
+    }
+    assert!(model.at("tree").is_some() && model.at("tree/tree").is_none());
+    same(&source, &back);
+    // A file replaces no directory.
+    let file = source.join("file3");
+    let refused = plan(file.to_str().unwrap(), &to, options).1;
+    assert!(refused.concat().contains("a directory is there"), "{refused:?}");
 }
 
 #[test]
@@ -122,8 +150,12 @@ fn lengths_that_no_file_has_are_planned_and_copied_as_far_as_there_is_data() {
     let options = Options { recursive: true, ..Options::default() };
     let planned = sound(&from, to.to_str().unwrap(), options);
     assert_eq!(planned.iter().filter(|one| one.bytes == u64::MAX).count(), 2);
-    copy(&from, to.to_str().unwrap(), options);
-    assert_eq!(fs::read(to.join("b")).unwrap(), b"data");
+    for threads in [1, 2] {
+        let threads = Threads::Fixed(threads);
+        let done = copy(&from, to.to_str().unwrap(), Options { onto: true, threads, ..options });
+        assert_eq!((done.bytes, done.files_done), (u64::MAX, 2));
+        assert_eq!(fs::read(to.join("b")).unwrap(), b"data");
+    }
 }
 
 #[test]

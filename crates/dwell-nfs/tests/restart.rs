@@ -17,11 +17,18 @@ use std::path::Path;
 use common::{Quiet, copy_up_to, on_server, same};
 use dwell::executor::Executor;
 use dwell_bench::fixture::Export;
-use dwell_nfs::copy::{self, Options};
+use dwell_nfs::copy::{self, Options, Threads};
 use model::{Fault, Model};
 
-const OPTIONS: Options =
-    Options { recursive: true, resume: true, verify: false, times: true, extent_bytes: 16 << 10 };
+const OPTIONS: Options = Options {
+    recursive: true,
+    resume: true,
+    onto: false,
+    verify: false,
+    times: true,
+    extent_bytes: 16 << 10,
+    threads: Threads::Fixed(1),
+};
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()

@@ -14,7 +14,7 @@ use std::time::{Duration, SystemTime};
 
 use common::{Quiet, copy_up_to};
 use dwell::executor::Executor;
-use dwell_nfs::copy::{self, Options};
+use dwell_nfs::copy::{self, Options, Threads};
 use fake::Fake;
 use model::Model;
 
@@ -23,9 +23,11 @@ const BYTES: usize = 9 * EXTENT + 5;
 const OPTIONS: Options = Options {
     recursive: false,
     resume: true,
+    onto: false,
     verify: false,
     times: false,
     extent_bytes: EXTENT as u64,
+    threads: Threads::Fixed(1),
 };
 
 /// A source and where it is copied to, of which one is here and one on a server.

@@ -14,7 +14,7 @@ use dwell::executor::Executor;
 use dwell_bench::fixture::{Export, Ganesha, in_own_network, lose_datagrams};
 use dwell_nfs::client::{Client, exports};
 use dwell_nfs::connection::Payload;
-use dwell_nfs::copy::{self, Options};
+use dwell_nfs::copy::{self, Options, Threads};
 use dwell_nfs::file::{RemoteFile, Writer};
 use dwell_nfs::nfs3::{self, SetAttributes, Status, access};
 use dwell_nfs::url::Url;
@@ -22,9 +22,11 @@ use dwell_nfs::url::Url;
 const WHOLE: Options = Options {
     recursive: true,
     resume: false,
+    onto: false,
     verify: true,
     times: true,
     extent_bytes: copy::EXTENT_BYTES,
+    threads: Threads::Fixed(1),
 };
 
 fn copy(from: &str, to: &str, options: Options) -> dwell_nfs::Result<copy::Progress> {

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use dwell::executor::Executor;
 use dwell_nfs::client::{self, Client};
-use dwell_nfs::copy::{self, Options, Watcher};
+use dwell_nfs::copy::{self, Options, Threads, Watcher};
 use dwell_nfs::directory::Item;
 use dwell_nfs::file::{RemoteFile, read_in_order};
 use dwell_nfs::nfs3::{Kind, SetAttributes};
@@ -26,6 +26,9 @@ use crate::show;
 mod listing;
 mod mount;
 mod plan;
+
+/// Threads that a person can ask for.
+const MOST_THREADS: u32 = 64;
 
 /// Files on NFS servers: copy, list, show, remove, mount
 #[derive(Subcommand)]
@@ -78,12 +81,19 @@ pub struct Cp {
     /// length and time (keeps times)
     #[arg(long)]
     resume: bool,
+    /// Make TO the copy itself, also if it is a directory, so that the same command can go on with
+    /// a tree
+    #[arg(short = 'T', long)]
+    no_target_directory: bool,
     /// Read back what was written and compare checksums
     #[arg(long)]
     verify: bool,
     /// Keep times, owners, hard links, and set-user-id, set-group-id and sticky bits
     #[arg(short = 'p', long)]
     times: bool,
+    /// Threads that copy files; auto adds one while all lack CPU time and CPUs are free
+    #[arg(long, default_value = "auto", value_name = "N", value_parser = threads)]
+    threads: Threads,
     /// Print what would be copied, replaced or left out, and change nothing
     #[arg(long)]
     dry_run: bool,
@@ -152,6 +162,15 @@ fn address_or_server(text: &str) -> Result<String, String> {
     match Url::of_server(text).map_err(as_text)? {
         Some(_) => Ok(text.to_owned()),
         None => address(text),
+    }
+}
+
+/// A number of threads, or `auto`.
+fn threads(text: &str) -> Result<Threads, String> {
+    match text.parse() {
+        Ok(count @ 1..=MOST_THREADS) => Ok(Threads::Fixed(count)),
+        _ if text == "auto" => Ok(Threads::Found),
+        _ => Err(format!("must be auto or a number from 1 to {MOST_THREADS}")),
     }
 }
 
@@ -316,8 +335,8 @@ fn cp(executor: &Executor, args: &Cp) -> Result<()> {
     if !Url::is_one(&args.from) {
         given::source(Path::new(&args.from), args.recursive)?;
     }
-    let Cp { recursive, resume, verify, times, .. } = *args;
-    let options = Options { recursive, resume, verify, times, ..Options::default() };
+    let Cp { recursive, resume, no_target_directory: onto, verify, times, threads, .. } = *args;
+    let options = Options { recursive, resume, onto, verify, times, threads, ..Options::default() };
     let progress = (!progress::is_quiet()).then(|| RefCell::new(Progress::of("cp")));
     let shown = Shown { progress, began: std::time::Instant::now() };
     let tasks = executor.handle();

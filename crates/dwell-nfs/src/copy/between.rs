@@ -112,17 +112,18 @@ pub(super) struct Ends {
 }
 
 impl Ends {
-    /// Finds them: `to` is the directory, if it is one, or else the name.
+    /// Finds them: `to` is the directory, if it is one and [`Options::onto`] does not forbid it, or
+    /// else the name.
     pub async fn of(tasks: &Tasks, from: &str, to: &str, options: Options) -> Result<Ends> {
         let (source, target) = (Side::of(tasks, from).await?, Side::of(tasks, to).await?);
         let missing = || Error::new("", from, Why::Status(crate::nfs3::Status::NOENT));
         let (node, _) = source.find(false).await?.ok_or_else(missing)?;
         let (into, name) = match target.find(true).await? {
-            Some((into, facts)) if facts.kind == Kind::Directory => {
+            Some((into, facts)) if facts.kind == Kind::Directory && !options.onto => {
                 let name = source.name().filter(|name| !name.is_empty());
                 (into, name.ok_or_else(|| Error::invalid(from, "has no name of its own"))?)
             }
-            Some(_) if to.ends_with('/') => {
+            Some((_, facts)) if to.ends_with('/') && facts.kind != Kind::Directory => {
                 return Err(Error::invalid(to, "is not a directory"));
             }
             None if to.ends_with('/') && !options.recursive => {
@@ -143,7 +144,8 @@ impl Ends {
 }
 
 /// Copies between two places, of which each is a path or an address: into `to`, if that is a
-/// directory, or else by its name. How it went, and how much could not be copied.
+/// directory and [`Options::onto`] is not set, or else by its name. How it went, and how much could
+/// not be copied.
 ///
 /// # Errors
 /// What keeps anything from being copied.

@@ -59,6 +59,27 @@ impl Local {
         Ok(Local { below: name.into(), path: path.to_owned(), ..parent })
     }
 
+    /// The directory that a descriptor holds.
+    pub(super) fn holding(held: OwnedFd) -> Local {
+        let (below, path) = (PathBuf::new(), PathBuf::new());
+        Local { held: Rc::new(held), below, path, itself: None }
+    }
+
+    /// One more descriptor of the directory that is held.
+    pub(super) fn duplicate(&self) -> io::Result<OwnedFd> {
+        self.held.try_clone()
+    }
+
+    /// Something by its path from the directory that is held, and as a person calls it.
+    pub(super) fn reached(&self, below: PathBuf, path: PathBuf) -> Local {
+        Local { held: self.held.clone(), below, path, itself: None }
+    }
+
+    /// What [`Local::reached`] knows it by.
+    pub(super) fn into_paths(self) -> (PathBuf, PathBuf) {
+        (self.below, self.path)
+    }
+
     /// As a person calls it.
     pub fn path(&self) -> &Path {
         &self.path
@@ -67,8 +88,7 @@ impl Local {
     /// Something in this directory, there or not.
     pub fn inner(&self, name: &[u8]) -> Local {
         let name = OsStr::from_bytes(name);
-        let (below, path) = (self.below.join(name), self.path.join(name));
-        Local { held: self.held.clone(), below, path, itself: None }
+        self.reached(self.below.join(name), self.path.join(name))
     }
 
     /// Does something in a directory below the one that is held.
