@@ -256,6 +256,7 @@ fn several_words_that_are_wrong_together_are_status_2() {
         ("nfs ls directory", "directory"),
         ("nfs cp file other", "neither is an NFS address"),
         ("nfs cp nfs:// file", "nfs://"),
+        ("nfs cp file nfs://127.0.0.1:1/x --threads 0", "invalid value '0'"),
         ("lab sim its x.toml --set no_such=1", "no_such"),
         ("lab sim its x.toml --policies guess", "guess"),
         ("lab sim model --set no_such=1", "no_such"),

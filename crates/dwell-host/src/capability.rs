@@ -7,6 +7,7 @@ mod memory;
 mod raw;
 mod ring;
 mod supply;
+mod tracing;
 
 use std::fmt;
 
@@ -91,11 +92,17 @@ pub fn survey() -> Vec<Capability> {
         host::nowait_reads(&facts),
         host::timer_slack(),
         host::perf_counters(&facts),
+        tracing::tracing(&facts),
         memory::userfaultfd(&facts),
         supply::fuse(&facts),
         supply::loop_devices(),
         supply::zram(&facts),
     ]
+}
+
+/// Whether this process may follow the waits of programs.
+pub fn tracing() -> Capability {
+    tracing::tracing(&Facts::read("/proc".as_ref()))
 }
 
 /// Release of the running kernel (`uname -r`); `None` where `/proc` is not mounted.

@@ -13,11 +13,12 @@ use std::process::{Child, Command, ExitStatus};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use dwell_advise::{Error, Follow, Seen, Tracer};
 use dwell_bench::advised::{self, Report};
-use dwell_host::probe;
+use dwell_host::capability::State;
 use dwell_host::stats_page::ProcessIo;
+use dwell_host::{capability, probe};
 
 use crate::program::{self, CannotRun, Program};
 use crate::progress::Progress;
@@ -150,10 +151,10 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
             | Error::NoTypes
             | Error::Refused { .. }),
         ) => {
-            let (seen, ended) = observe::follow(command, &error)?;
+            let (seen, ended) = observe::follow(command, &in_words(&error))?;
             return Ok(Followed { seen, moved: None, ended: Some(ended) });
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(anyhow!(in_words(&error))),
     };
     let before = moved_by(std::process::id());
     let child = Command::new(&program.path).arg0(&command[0]).args(&command[1..]).spawn();
@@ -162,6 +163,17 @@ fn follow_command(command: &[OsString], program: &Program) -> Result<Followed> {
     let status = child.wait().context("waiting for the command")?;
     let moved = moved_since(std::process::id(), before);
     Ok(Followed { seen: tracer.finish()?, moved, ended: Some(status) })
+}
+
+/// Why nothing is traced; where a right is missing, which one.
+pub(super) fn in_words(error: &Error) -> String {
+    let capability::Capability { state, detail, remedy, .. } = capability::tracing();
+    match (error, state) {
+        (Error::Forbidden(_), State::Forbidden) => {
+            format!("{detail}; {}", remedy.unwrap_or_default())
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// What a recording tells. Blocking costs what it costs here.
@@ -178,7 +190,8 @@ fn read(recording: &Path) -> Result<Followed> {
 
 /// Looks for as long as was asked, or until Ctrl-C, or until nobody is left.
 fn follow(args: &Args, signals: &Signals) -> Result<Followed> {
-    let tracer = Tracer::start(args.pid.map_or(Follow::Everything, Follow::Process))?;
+    let tracer = Tracer::start(args.pid.map_or(Follow::Everything, Follow::Process));
+    let tracer = tracer.map_err(|error| anyhow!(in_words(&error)))?;
     let before = args.pid.and_then(moved_by);
     let mut moved = None;
     let (begin, length) = (Instant::now(), Duration::from_secs(args.seconds.into()));

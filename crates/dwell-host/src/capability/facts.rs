@@ -11,6 +11,8 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_NICE: u32 = 23;
 /// Observation by performance counters.
 const CAP_PERFMON: u32 = 38;
+/// Loading BPF programs.
+const CAP_BPF: u32 = 39;
 
 /// Facts that more than one check reads.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -93,6 +95,13 @@ impl Facts {
     /// May use performance counters whatever `perf_event_paranoid` says.
     pub fn perfmon(&self) -> bool {
         self.sys_admin() || self.capabilities >> CAP_PERFMON & 1 == 1
+    }
+
+    /// The capabilities that tracing by BPF needs and this process does not have.
+    pub fn lacking_for_bpf(&self) -> Vec<&'static str> {
+        let has = |number: u32| self.sys_admin() || self.capabilities >> number & 1 == 1;
+        let needed = [("CAP_BPF", CAP_BPF), ("CAP_PERFMON", CAP_PERFMON)];
+        needed.into_iter().filter(|(_, number)| !has(*number)).map(|(name, _)| name).collect()
     }
 }
 

@@ -46,15 +46,12 @@ pub fn closing(run: &Snapshot) -> String {
     line(
         "requests",
         format!(
-            "{} decided, {}; {} calls passed, {}; {}{changed}",
+            "{} decided, {}; {} passed, {}; {}{changed}",
             stats.requests(),
             bytes(stats.bytes_read.saturating_add(stats.bytes_written)),
-            run.passed.calls,
+            counted(run.passed.calls, "call", "calls"),
             bytes(run.passed.bytes),
-            match run.processes {
-                1 => "1 process".to_owned(),
-                many => format!("{many} processes"),
-            }
+            counted(run.processes, "process", "processes"),
         ),
     );
     let mut rows = stats.rows.clone();
@@ -69,8 +66,8 @@ pub fn closing(run: &Snapshot) -> String {
         line(
             "waits",
             format!(
-                "{} switches avoided; spun {}, parked {}",
-                stats.switches_avoided(),
+                "{} avoided; spun {}, parked {}",
+                counted(stats.switches_avoided(), "switch", "switches"),
                 time(stats.spun_ns),
                 time(stats.parked_ns)
             ),
@@ -121,6 +118,10 @@ fn shadow(stats: &Stats) -> String {
 fn percentiles(of: &Histogram) -> String {
     let at = |share| time(of.percentile(share));
     format!("p50 {}, p99 {}, p99.9 {} ({} timed)", at(0.5), at(0.99), at(0.999), of.count())
+}
+
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
 }
 
 fn time(ns: u64) -> String {

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use dwell_advise::{Follow, Parts, ProcessTotal, Tracer, totals_by_process};
 use dwell_bench::units;
 
+use crate::cmd::advise;
 use crate::openmetrics::WaitSum;
 use crate::show::{self, Screen, Tone, finished};
 
@@ -24,7 +25,8 @@ pub struct Waits {
 impl Waits {
     /// Begins the trace.
     pub fn start() -> Result<Waits> {
-        let tracer = Tracer::start(Follow::Everything)?;
+        let tracer = Tracer::start(Follow::Everything);
+        let tracer = tracer.map_err(|error| anyhow!(advise::in_words(&error)))?;
         Ok(Waits { tracer, seconds: 0.0, latest: vec![], sums: BTreeMap::new() })
     }
 
