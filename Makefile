@@ -2,8 +2,9 @@
 # make demo    builds with Rust and cc alone, runs the main job, prints the report's path
 # make test    everything: lint, unit and property tests, the engine on real devices, real NVMe in a VM
 # make test-long   real programs untouched and under `dwell run`, minutes each, postgres and mariadb among them
-#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces, fsx and pjdfstest beside it; the packages in clean
-#              Debians; Miri on what makes no system calls
+#              and the exerciser for EXERCISE_MINUTES=10 on each of its surfaces; fsx and pjdfstest on served directories, also on
+#              Linux 6.1 and 7.2 in a VM; the unit dwell-serve@ under systemd in a VM; the packages in clean Debians; Miri on
+#              what makes no system calls
 # make trace-tool  builds the Valgrind tool with which `dwell lab trace record` records, part of make build where valgrind is installed
 # make peers   builds the other runtimes and NFS clients that `dwell bench io --policies block,peer:NAME` and
 #              `dwell bench nfs --contenders single,peer:NAME` measure beside it, and UMap for `dwell bench pager`
@@ -43,6 +44,8 @@ NEEDS := cc:gcc /usr/include/stdlib.h:libc6-dev
 NEEDS_TRACE := valgrind:valgrind
 # Packs what is built.
 NEEDS_PACKAGES := objcopy:binutils xz:xz-utils dpkg-shlibdeps:dpkg-dev
+# Makes Debians of their own, where packages and units are tried.
+NEEDS_DEBIANS := debootstrap:debootstrap mke2fs:e2fsprogs strip:binutils
 # Devices, file systems and servers that tests and figures make.
 NEEDS_TEST := $(NEEDS_TRACE) qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount fio:fio pkg-config:pkg-config patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
 # The server that NFS is tested against.
@@ -119,8 +122,9 @@ test-long: build trace-tool deny
 	$(CARGO) build --release --locked -p dwell-exerciser
 	./target/release/dwell-exerciser --surface all --minutes $(EXERCISE_MINUTES) --log target/exerciser-log.md
 	@for tool in fsx pjdfstest; do [ -x target/tools/bin/$$tool ] || $(CARGO) install --quiet --locked --root target/tools $$tool; done
-	./tests/exerciser/suites
-	@./scripts/packages $(NEEDS_PACKAGES) $(NEEDS_PYTHON) debootstrap:debootstrap
+	./tests/exerciser/suites --kernel own --kernel 6.1 --kernel 7.2
+	@./scripts/packages $(NEEDS_PACKAGES) $(NEEDS_PYTHON) $(NEEDS_DEBIANS)
+	./vm/systemd
 	./tests/packages/run
 	DWELL_SWEEP_POINTS=1000 ./crates/dwell-python/test --ray
 	@$(MAKE) --no-print-directory aarch64
