@@ -139,6 +139,23 @@ fn without_being_asked_no_file_takes_a_channel() {
 }
 
 #[test]
+fn under_the_default_policy_files_begin_with_the_kernels_path() {
+    let (Some(program), Some(served)) = (program(), Served::start()) else { return };
+    let expected = done(Command::new(program).arg("mixed").arg(&served.plain));
+    let stats = served.plain.join("stats");
+    let spinning = run(&served, &stats);
+    let mut default = Command::new(spinning.get_program());
+    default.args(spinning.get_args().filter(|word| *word != "--policy" && *word != "spin"));
+    default.envs(spinning.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    assert_eq!(done(default.arg(program).arg("mixed").arg(&served.mount)), expected);
+    let all: Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
+    let rows = all["devices"][0]["stats"]["rows"].as_array().unwrap();
+    // What follows is for the policy to find out, and for the machine's load to change.
+    let mut begun = rows.iter().filter(|row| row["reason"] == "unprobed").peekable();
+    assert!(begun.peek().is_some() && begun.all(|row| row["route"] == "inline"), "{rows:#?}");
+}
+
+#[test]
 fn reads_and_writes_of_all_kinds_take_the_channel_and_stay_the_same() {
     let Some((untouched, under, decided)) = compared("mixed") else { return };
     assert!(decided > 2000, "{decided} requests were decided");

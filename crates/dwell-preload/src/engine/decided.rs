@@ -206,6 +206,11 @@ fn files_of_mount(
         return None;
     }
     let policy = effective.wait_policy().ok()?;
+    // A policy that measures begins with the kernel's own path: a channel has to win.
+    let parameters = match policy.goal() {
+        Some(_) => effective.parameters(DeviceParameters::default()),
+        None => parameters,
+    };
     let services = services.get_or_insert_with(|| Services::begin(order));
     let (policy, monitor) = (services.steered(policy), services.monitor.clone());
     let file = File::over(mount, &name, &key_of_number(number), parameters, policy, monitor);
