@@ -14,6 +14,7 @@ use super::counted::{Beside, Pair};
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
+use dwell_bench::fixture::Directory;
 
 /// The first and the last level of the simulator's default machine.
 const L1: Shape = Shape { bytes: 32 << 10, ways: 8 };
@@ -98,7 +99,7 @@ fn all(lab: &mut Lab, progress: &mut Progress<'_>) -> Result<Result<Rc<Beside>, 
     if program("valgrind", &std::env::var("PATH").unwrap_or_default()).is_none() {
         return Ok(Err("valgrind is not installed".into()));
     }
-    let directory = tempfile::tempdir_in(&lab.directory).context("making a directory")?;
+    let directory = Directory::new(&lab.directory)?;
     let catalogue = Catalogue::its().map_err(|why| anyhow::anyhow!(why))?;
     let scale = SCALE * lab.effort.clamp(1e-3, 1.0);
     let mut found = Vec::new();
@@ -211,7 +212,7 @@ fn champsim(lab: &Lab, progress: &mut Progress<'_>) -> Result<Result<(u64, u64),
         return Ok(Err("there is no command to record with".into()));
     };
     progress(CHAMPSIM, 0.95);
-    let directory = tempfile::tempdir_in(&lab.directory).context("making a directory")?;
+    let directory = Directory::new(&lab.directory)?;
     let workload = catalogue.workloads.iter().find(|workload| workload.name == EXPORTED);
     let workload = workload.context("the catalogue lacks a program")?;
     let counted = exported(&dwell, &champsim, workload, directory.path());

@@ -17,6 +17,9 @@ use dwell_bench::units;
 /// Policies that do the same whatever happens, and the one that is held against them.
 const FIXED: [&str; 3] = ["block", "spin", "hybrid"];
 const OURS: &str = "adaptive";
+/// A phase is so many times as long as that of the day which comes with the bench. A phase of one
+/// second is over before any policy can have learned (R2), and tells what learning costs.
+const LONGER: f64 = 10.0;
 
 /// M2.
 pub fn measure(
@@ -29,8 +32,9 @@ pub fn measure(
         Err(why) => return skip_all(result, &why).map(|()| None),
     };
     let odd = unless_class(&subject, DeviceClass::Fast);
-    let day = Day::find("mixed")?.scaled(lab.effort.sqrt());
-    let mut plan = lab.plan(&[FIXED[0], FIXED[1], FIXED[2], OURS], &[], (11, 0));
+    let longer = if lab.is_hasty() { 1.0 } else { LONGER };
+    let day = Day::find("mixed")?.scaled(longer * lab.effort.sqrt());
+    let mut plan = lab.plan(&[FIXED[0], FIXED[1], FIXED[2], OURS], &[], (6, 0));
     plan.day = Some(day.clone());
     let run = lab.run(&plan, std::slice::from_ref(&subject), (0.0, 1.0), progress)?;
     let mut groups = Vec::new();

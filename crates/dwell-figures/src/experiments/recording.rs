@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
+use dwell_bench::fixture::Directory;
 use dwell_bench::stats::{Paired, Summary};
 
 /// P3.
@@ -23,7 +24,7 @@ pub(super) fn measure(
     let Some(dwell) = lab.dwell.clone() else {
         return skip_all(result, "there is no command to record with").map(|()| None);
     };
-    let directory = tempfile::tempdir_in(&lab.directory).context("making a directory")?;
+    let directory = Directory::new(&lab.directory)?;
     let bytes = ((1 << 20) as f64 * lab.effort.min(1.0)) as u64;
     let (mut times, mut sizes, mut rates) = (Vec::new(), Vec::new(), Vec::new());
     let rounds = lab.times(5);

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use dwell_sim::params::PAGE_BYTES;
@@ -14,7 +15,7 @@ use super::beside::{prepared, recorded};
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
-use dwell_bench::fixture::MemoryGroup;
+use dwell_bench::fixture::{Directory, MemoryGroup};
 use dwell_bench::pager::Swap;
 use dwell_bench::stats::Paired;
 use dwell_bench::usage;
@@ -27,6 +28,8 @@ const SHARES: [u64; 3] = [50, 70, 90];
 const SCALE: f64 = 1.0 / 16.0;
 /// A limit that no program reaches.
 const AMPLE_BYTES: u64 = 4 << 30;
+/// How often the kernel's counts of a group's pages are refreshed.
+const REFRESH: Duration = Duration::from_millis(1);
 /// Pages that a fault reads besides its own, as a power of two.
 const CLUSTER: &str = "/proc/sys/vm/page-cluster";
 
@@ -46,7 +49,7 @@ pub(super) fn measure(
         Ok(cluster) => cluster,
         Err(why) => return skip_all(result, &format!("{why:#}")).map(|()| None),
     };
-    let directory = tempfile::tempdir_in(&lab.directory).context("making a directory")?;
+    let directory = Directory::new(&lab.directory)?;
     let catalogue = Catalogue::its().map_err(|why| anyhow::anyhow!(why))?;
     let scale = SCALE * lab.effort.clamp(1e-3, 1.0);
     for (at, name) in PROGRAMS.into_iter().enumerate() {
@@ -125,15 +128,25 @@ fn limited(command: &[String], bytes: u64) -> Result<(u64, Option<u64>)> {
     let group = MemoryGroup::new(bytes)?;
     Swap::allow(group.path())?;
     let before = usage::children_faults().major;
-    let ended = Command::new("sh")
+    let mut running = Command::new("sh")
         .args(["-c", "echo 0 >\"$0/cgroup.procs\" && exec \"$@\""])
         .arg(group.path())
         .args(command)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .status()
+        .spawn()
         .context("cannot start sh")?;
+    let counts = group.path().join("memory.stat");
+    let ended = loop {
+        if let Some(ended) = running.try_wait().context("waiting for sh")? {
+            break ended;
+        }
+        // The kernel refreshes its counts of a group's pages every two seconds, or when they are
+        // read. By old counts it finds no page to swap and kills a program that swaps fast.
+        std::fs::read(&counts).with_context(|| counts.display().to_string())?;
+        std::thread::sleep(REFRESH);
+    };
     ensure!(ended.success(), "{}: {ended} in {bytes} bytes", command[0]);
     Ok((usage::children_faults().major - before, group.peak_bytes()))
 }
