@@ -119,6 +119,12 @@ fn an_export_is_mounted_used_and_unmounted() {
         let busy = dwell(&["nfs", "unmount", place]);
         assert!(said(&busy).contains("in use"), "{}", said(&busy));
         drop(open);
+        kill_daemon_of(place);
+        assert_eq!(fs::read_dir(&at).err().unwrap().raw_os_error(), Some(libc::ENOTCONN));
+        let mounted = dwell(&["nfs", "mount", &address, place]);
+        let words = String::from_utf8_lossy(&mounted.stdout).into_owned();
+        assert!(words.contains("took over from a daemon that was killed"), "{mounted:?}");
+        assert_eq!(fs::read_to_string(at.join("file")).unwrap(), "from elsewhere");
         // A child of another test holds this test's files between its fork and its exec.
         let until = Instant::now() + Duration::from_secs(10);
         let mut done = dwell(&["nfs", "unmount", place]);
@@ -133,6 +139,26 @@ fn an_export_is_mounted_used_and_unmounted() {
     if let Err(why) = ran.and_then(|ran| ran) {
         println!("SKIP: {why}");
     }
+}
+
+/// Kills the process that serves a mount, and waits for its end.
+fn kill_daemon_of(place: &str) {
+    let mut killed = false;
+    for process in fs::read_dir("/proc").unwrap().flatten() {
+        let words = fs::read(process.path().join("cmdline")).unwrap_or_default();
+        let mut words = words.split(|byte| *byte == 0);
+        if words.nth(1) != Some(b"nfs") || !words.any(|word| word == place.as_bytes()) {
+            continue;
+        }
+        let pid = process.file_name().into_string().unwrap().parse().unwrap();
+        // SAFETY: a number of a process that serves this test's mount.
+        assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
+        while fs::read(process.path().join("maps")).is_ok_and(|maps| !maps.is_empty()) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        killed = true;
+    }
+    assert!(killed, "no daemon serves {place}");
 }
 
 /// Kills a copy once so many bytes of its part are there; whether it was killed in the middle.

@@ -13,6 +13,10 @@ use std::process::{Command, Stdio};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+mod session;
+
+pub use session::session;
+
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mounted {

@@ -14,18 +14,27 @@ use super::error::Error;
 use super::options::Options;
 use dwell_mounts::{self as mounts, How};
 
-/// Clears away what a killed daemon left where another is to serve: its mount, and what hid its
-/// backing directory. Says what was there.
+/// Readies directories that a killed daemon served for the next one: what hid the backing directory
+/// is cleared away. The mount stays until [`super::Server::start`] puts its own in its stead, so that
+/// nobody sees the bare directory. Says what was there.
 ///
 /// # Errors
 /// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
 pub fn take_over(options: &Options) -> Result<Vec<String>, Error> {
     let (backing, mount) = places(options)?;
+    let note = |at: &Path| format!("{}: took over from a daemon that was killed", at.display());
     let mut notes = Vec::new();
-    clear_away(&mount, &mut notes)?;
-    clear_away(&backing, &mut notes)?;
+    if backing != mount && is_left_behind(&mount)? {
+        notes.push(note(&mount));
+    }
+    while is_left_behind(&backing)? {
+        mounts::unmount(&backing, How::Now).map_err(|error| {
+            Error::io("a killed daemon's mount cannot be cleared away", &backing, error)
+        })?;
+        notes.push(note(&backing));
+    }
     open_directory(&backing)?;
-    open_directory(&mount)?;
+    open_mount(&mount)?;
     Ok(notes)
 }
 
@@ -37,22 +46,22 @@ pub(super) fn places(options: &Options) -> Result<(PathBuf, PathBuf), Error> {
     Ok((found(&options.backing)?, found(&options.mount)?))
 }
 
-fn clear_away(at: &Path, notes: &mut Vec<String>) -> Result<(), Error> {
-    let find = || {
-        let found = mounts::mounted_at(at)
-            .map_err(|error| Error::io("mounts cannot be read", at, error))?;
-        Ok(found.filter(mounts::Mounted::is_ours))
-    };
-    while let Some(found) = find()? {
-        if !found.is_stale() {
-            let what =
-                "is served already (dwell serve status tells by whom; dwell serve stop ends it)";
-            return Err(Error::invalid(at, what));
-        }
-        mounts::unmount(at, How::Now).map_err(|error| {
-            Error::io("a killed daemon's mount cannot be cleared away", at, error)
-        })?;
-        notes.push(format!("{}: took over from a daemon that was killed", at.display()));
+/// Whether a killed daemon's mount is there.
+fn is_left_behind(at: &Path) -> Result<bool, Error> {
+    let found =
+        mounts::mounted_at(at).map_err(|error| Error::io("mounts cannot be read", at, error))?;
+    let Some(found) = found.filter(mounts::Mounted::is_ours) else { return Ok(false) };
+    if !found.is_stale() {
+        let what = "is served already (dwell serve status tells by whom; dwell serve stop ends it)";
+        return Err(Error::invalid(at, what));
+    }
+    Ok(true)
+}
+
+/// Sees that something can be mounted there.
+pub(super) fn open_mount(at: &Path) -> Result<(), Error> {
+    if !is_left_behind(at)? {
+        open_directory(at)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dwell_mounts::{self as mounts, How, SERVED};
-use fuser::{Config, INodeNo, MountOption, Session, SessionACL};
+use fuser::{Config, INodeNo, MountOption, SessionACL};
 use rustix::process::{Resource, Rlimit};
 
 use super::caller::Callers;
@@ -21,7 +21,7 @@ use super::lock::lock;
 use super::node::Nodes;
 use super::options::Options;
 use super::passthrough::{Passthrough, TMPFS, kind_of};
-use super::preconditions::{check_system, open_directory, places};
+use super::preconditions::{check_system, open_directory, open_mount, places};
 use super::served::Served;
 use super::tree::{Table, Tree, lifetime};
 use super::watch::Watch;
@@ -56,7 +56,7 @@ struct Shared {
 }
 
 impl Server {
-    /// Serves a directory, at a place that [`super::take_over`] has found free.
+    /// Serves a directory, at a place that [`super::take_over`] has readied.
     ///
     /// The limit of open files of this process is raised as far as it goes: every file that the
     /// kernel knows takes one.
@@ -82,7 +82,7 @@ impl Server {
         let (backing, mount) = places(options)?;
         // Names of the backing directory are looked up in it, whatever is mounted above later.
         let root = open_directory(&backing)?;
-        open_directory(&mount)?;
+        open_mount(&mount)?;
         let lock = lock(&root, &backing)?;
         let callers = Callers::of_this_process()
             .map_err(|error| Error::io("cannot learn who this process is", &mount, error))?;
@@ -128,7 +128,7 @@ impl Server {
         });
         let options = Options { backing, mount, ..options.clone() };
         let served = Served::new(tree.clone(), threads(&options));
-        let session = Session::new(served, &options.mount, &config(&options, every_user))
+        let session = mounts::session(served, &options.mount, &config(&options, every_user))
             .map_err(|error| mount_error(&options.mount, error))?;
         let _ = tree.notifier.set(session.notifier());
         let session = session

@@ -2,9 +2,11 @@
 //! Starting, stopping, being killed and starting again; what is said when it cannot be.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::fixture::{Served, done, dwell, is_root, missing, text};
 
@@ -114,6 +116,38 @@ fn a_killed_daemon_is_taken_over() {
     let said = served.stop(&[]);
     assert!(text(&said).contains("had been killed; unmounted"), "{}", text(&said));
     assert_eq!(fs::read_dir(&served.mount).unwrap().count(), 0);
+}
+
+/// A program that looked into it in between would make files where they are found no more.
+#[test]
+fn the_bare_directory_is_never_seen_while_a_killed_daemon_is_taken_over() {
+    let Some(served) = Served::start_with(&["--private"]) else { return };
+    if !is_root() {
+        return println!("SKIP: fusermount3 mounts nothing where a killed daemon's mount is");
+    }
+    let file = served.mount.join("file");
+    fs::write(&file, "before").unwrap();
+    for round in 0..5 {
+        served.kill();
+        let over = AtomicBool::new(false);
+        let seen = std::thread::scope(|scope| {
+            let looking = scope.spawn(|| {
+                let is_bare = |error: std::io::Error| error.kind() == ErrorKind::NotFound;
+                let mut bare = 0;
+                while !over.load(Ordering::Relaxed) {
+                    bare += u32::from(fs::metadata(&file).is_err_and(is_bare));
+                }
+                bare
+            });
+            served.serve(&["--private"]);
+            over.store(true, Ordering::Relaxed);
+            looking.join().unwrap()
+        });
+        assert_eq!(seen, 0, "round {round}");
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert_eq!(mounts.matches(served.mount.to_str().unwrap()).count(), 1, "{mounts}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), "before");
 }
 
 #[test]

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use dwell::executor::{Elapsed, Executor};
 use dwell_mounts::{self as mounts, EXPORT, How};
-use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use fuser::{BackgroundSession, Config, MountOption, SessionACL};
 
 use crate::client::Client;
 use crate::engine::Counters;
@@ -52,24 +52,17 @@ fn failed(action: &'static str, at: &Path) -> impl Fn(io::Error) -> Error {
     move |error| Error::new(action, &path, error)
 }
 
-/// Clears away what a killed daemon left at a place. Whether there was anything.
+/// Whether a killed daemon left a mount at a place, in whose stead the next one is put.
 ///
 /// # Errors
 /// An export is mounted there; what the system refuses.
-pub fn take_over(at: &Path) -> Result<bool> {
+pub fn is_left_behind(at: &Path) -> Result<bool> {
     let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
-    let mut any = false;
-    while let Some(there) = mounts::mounted_at(&at)
-        .map_err(failed("reading the table of mounts", &at))?
-        .filter(|there| there.is_from(&[EXPORT]))
-    {
-        if !there.is_stale() {
-            return Err(Error::invalid(at.display(), "an export is mounted there already"));
-        }
-        mounts::unmount(&at, How::Now).map_err(failed("clearing away the old mount", &at))?;
-        any = true;
+    let Some(there) = export_at(&at)? else { return Ok(false) };
+    if !there.is_stale() {
+        return Err(Error::invalid(at.display(), "an export is mounted there already"));
     }
-    Ok(any)
+    Ok(true)
 }
 
 /// Unmounts an export if nobody uses it; with `force`, also if somebody does, who then gets errors.
@@ -123,9 +116,11 @@ impl Mounted {
         told: impl FnMut(&Error) + Send + 'static,
     ) -> Result<Mounted> {
         let at = mounts::absolute(at).map_err(failed("finding the directory", at))?;
-        let found = std::fs::metadata(&at).map_err(failed("finding the directory", &at))?;
-        if !found.is_dir() {
-            return Err(Error::invalid(at.display(), "is no directory"));
+        if !is_left_behind(&at)? {
+            let found = std::fs::metadata(&at).map_err(failed("finding the directory", &at))?;
+            if !found.is_dir() {
+                return Err(Error::invalid(at.display(), "is no directory"));
+            }
         }
         let post = Arc::new(Post::default());
         let (sender, receiver) = mpsc::channel();
@@ -151,7 +146,7 @@ impl Mounted {
             MountOption::Subtype("dwell".into()),
         ];
         config.acl = SessionACL::Owner;
-        let session = Session::new(kernel::Kernel::new(post.clone()), &at, &config);
+        let session = mounts::session(kernel::Kernel::new(post.clone()), &at, &config);
         let session = session.inspect_err(|_| post.close());
         let session = session.map_err(failed("mounting", &at))?;
         let notifier = session.notifier();

@@ -67,7 +67,7 @@ fn serve(args: &Mount) -> Result<()> {
     let url: Url = args.address.parse()?;
     let at = named(&args.directory);
     let mut word = String::new();
-    if fuse::take_over(&args.directory)? {
+    if fuse::is_left_behind(&args.directory)? {
         word += &format!("{at}: took over from a daemon that was killed\n");
     }
     let told = |error: &dwell_nfs::Error| {
