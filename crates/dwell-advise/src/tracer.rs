@@ -369,7 +369,11 @@ fn refused(program: &str, error: &dyn std::error::Error) -> Error {
     while let Some(error) = cause {
         let io = error.downcast_ref::<std::io::Error>();
         forbidden |= io.is_some_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied);
-        why = format!("{why}: {error}");
+        // Some errors have their cause in their own words.
+        let words = error.to_string();
+        if !why.contains(&words) {
+            why = format!("{why}: {words}");
+        }
         cause = error.source();
     }
     let why = why.lines().next().unwrap_or_default().to_owned();
