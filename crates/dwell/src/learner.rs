@@ -107,9 +107,11 @@ impl Asked {
     }
 
     /// The arm that a decision counts for. Before anything was learned, one that blocked only for
-    /// want of a spinner is the policy's word for spinning.
+    /// want of a spinner is the policy's word for spinning. Waking a server that sleeps is what the
+    /// arm costs that needs it.
     pub fn arm(self, decision: &Decision) -> Arm {
         match (self.learned(), decision.reason) {
+            (Some(learned), Reason::Asleep) => learned.arm,
             (None, Reason::SpinnerLimit) if self.offered.has(Arm::Poll) => Arm::Poll,
             (None, Reason::SpinnerLimit) => Arm::Spin,
             _ => Arm::of(decision),

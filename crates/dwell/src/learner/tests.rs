@@ -19,6 +19,8 @@ struct World {
     cpu_ns: [Ns; 3],
     load: Load,
     routes: Routes,
+    /// Whether the server of these requests looks for them by itself.
+    awake: bool,
 }
 
 impl World {
@@ -31,12 +33,13 @@ impl World {
             cpu_ns: [5_000, 6_000, takes_ns[2]],
             load: Load::default(),
             routes: Routes::INLINE | Routes::INTERRUPT,
+            awake: true,
         }
     }
 
     fn wait(&self, kind: Kind, size_bytes: u64) -> Wait<'static> {
-        let (load, routes) = (self.load, self.routes);
-        Wait { load, routes, ..Wait::new(kind, size_bytes, None) }
+        let (load, routes, awake) = (self.load, self.routes, self.awake);
+        Wait { load, routes, awake, ..Wait::new(kind, size_bytes, None) }
     }
 
     /// Serves one request and says how.
@@ -50,7 +53,8 @@ impl World {
         self.now += latency_ns;
         if let Some(asked) = asked {
             let cpu_ns = Some(self.cpu_ns[arm as usize]);
-            let taken = Taken { arm: Some(arm), requests: 1, began, took_ns: latency_ns, cpu_ns };
+            let counted = Some(asked.arm(&decision));
+            let taken = Taken { arm: counted, requests: 1, began, took_ns: latency_ns, cpu_ns };
             self.learner.hear(&mut self.hearing, asked, taken);
         }
         arm
@@ -213,6 +217,23 @@ fn beside_others_nothing_is_tried_before_cpu_time_was_measured() {
     world.load = Load::new(1.0, 1.0, 0.5);
     let known = world.only_calls();
     assert_eq!((known.incumbent, known.arms.map(|told| told.trials)), (Arm::Call, [0; ARMS]));
+}
+
+/// It never gets as far as spinning for it. Trials of that once went on for two seconds each.
+#[test]
+fn a_server_that_always_sleeps_is_seldom_woken() {
+    let mut world = World::new(None, [1_500, 9_000, 800]);
+    world.awake = false;
+    assert_eq!(world.request(Kind::Write, 4096), Arm::Call);
+    let [calls, woken, spun] = world.requests(Kind::Write, 4096, 6 * SECOND);
+    assert!(spun == 0 && woken > 0 && woken * 100 < calls, "{woken} of {calls} woke it");
+    // One that fell asleep is found out too.
+    let mut world = World::new(None, [1_500, 9_000, 800]);
+    world.requests(Kind::Write, 4096, 6 * SECOND);
+    assert_eq!(world.incumbent(Kind::Write, 4096), Some(Arm::Spin));
+    world.awake = false;
+    world.requests(Kind::Write, 4096, 3 * SECOND);
+    assert_eq!(world.incumbent(Kind::Write, 4096), Some(Arm::Call));
 }
 
 #[test]
