@@ -23,11 +23,7 @@ use crate::{EXPORT, HIDDEN, How, SERVED, all, unmount};
 ///
 /// # Errors
 /// What the system or fusermount3 says.
-pub fn session<F: Filesystem>(
-    filesystem: F,
-    at: &Path,
-    config: &Config,
-) -> io::Result<Session<F>> {
+pub fn session<F: Filesystem>(filesystem: F, at: &Path, config: &Config) -> io::Result<Session<F>> {
     let ours = [SERVED, HIDDEN, EXPORT];
     let left = all()?.iter().filter(|there| there.at == at && there.is_from(&ours)).count();
     if left == 0 {
@@ -81,9 +77,7 @@ fn detached(config: &Config) -> Result<(OwnedFd, OwnedFd), Errno> {
 }
 
 fn put_in_the_stead_of_what_is(at: &Path, mount: &OwnedFd) -> io::Result<()> {
-    let put = |more| {
-        move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | more)
-    };
+    let put = |more| move_mount(mount, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | more);
     if put(MoveMountFlags::MOVE_MOUNT_BENEATH).is_ok() {
         return unmount(at, How::Now);
     }

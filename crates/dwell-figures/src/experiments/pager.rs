@@ -245,7 +245,7 @@ fn visits_per_second(result: &FigureResult, runs: &[(&str, Run)]) -> String {
                 measured: Some((speed.median, speed.min, speed.max)),
                 target: None,
                 paper: None,
-                text: format!("{:.0} k/s", speed.median),
+                text: units::per_second(speed.median * 1e3),
             };
             panels.push(Panel {
                 axis_label: format!("{name}, {}: pages (1000 per second, log)", setting.workload()),

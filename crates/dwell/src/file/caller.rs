@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use dwell_policy::Estimator;
+use dwell_policy::{Estimator, Kind};
 use thread_local::ThreadLocal;
 
 use crate::admission::{Again, Standing};
@@ -13,8 +13,34 @@ use crate::learner::Hearing;
 /// What one thread keeps for its requests on one file.
 pub(crate) struct Caller<Q> {
     pub heat: Heat,
-    pub again: RefCell<Option<Again>>,
+    pub again: RefCell<Repeats>,
     pub turn: RefCell<Turn<Q>>,
+}
+
+/// Requests that went by the call because that costs least, a few kinds and sizes at once: programs
+/// alternate between them, as a log does between heads and pages.
+#[derive(Default)]
+pub(crate) struct Repeats([Option<Again>; Repeats::SLOTS]);
+
+impl Repeats {
+    const SLOTS: usize = 4;
+
+    #[inline]
+    fn slot(kind: Kind, bytes: u64) -> usize {
+        const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+        let both = bytes << 1 | u64::from(kind == Kind::Write);
+        (both.wrapping_mul(GOLDEN) >> (64 - Self::SLOTS.ilog2())) as usize
+    }
+
+    pub fn note(&mut self, again: Again) {
+        self.0[Self::slot(again.kind, again.bytes)] = Some(again);
+    }
+
+    /// The last request of exactly that kind and size, if it is known still.
+    #[inline]
+    pub fn of(&self, kind: Kind, bytes: u64) -> Option<Again> {
+        self.0[Self::slot(kind, bytes)].filter(|again| (again.kind, again.bytes) == (kind, bytes))
+    }
 }
 
 /// What a thread's request needs for itself while it is decided and waited for.
@@ -85,5 +111,20 @@ pub(super) fn of_thread<T: Default + Send>(kept: &ThreadLocal<T>) -> &T {
     match kept.get() {
         Some(there) => there,
         None => first(kept),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_sizes_of_a_log_are_remembered_side_by_side() {
+        let sizes = [(Kind::Write, 24), (Kind::Write, 4096), (Kind::Read, 4096)];
+        let slots = sizes.map(|(kind, bytes)| Repeats::slot(kind, bytes));
+        assert!(slots[0] != slots[1] && slots[1] != slots[2] && slots[0] != slots[2], "{slots:?}");
+        for bytes in 0..1 << 16 {
+            assert!(Repeats::slot(Kind::Read, bytes) < Repeats::SLOTS);
+        }
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Requests like the last one: a thread that repeats itself on a quick device need not ask again.
+//! Requests like earlier ones: a thread that repeats itself on a quick device need not ask again.
 
 use dwell_policy::{Kind, Reason, Route};
 
@@ -23,7 +23,7 @@ where
         if let Some(caller) = self.callers.get()
             && let Ok(mut noted) = caller.again.try_borrow_mut()
         {
-            *noted = Some(again);
+            noted.note(again);
         }
     }
 
@@ -36,11 +36,11 @@ where
     /// Whether a request goes the way of the one that was noted, and counts it if so.
     #[inline]
     pub(super) fn goes_again(&self, counters: &Counters, kind: Kind, bytes: u64) -> bool {
-        let noted = self.callers.get().and_then(|caller| *caller.again.try_borrow().ok()?);
+        let noted =
+            self.callers.get().and_then(|caller| caller.again.try_borrow().ok()?.of(kind, bytes));
         let (Some(again), Some(learner)) = (noted, &self.learner) else { return false };
         let before = counters.before(Route::Inline, again.mode, Reason::Measured);
-        let goes = (again.kind, again.bytes) == (kind, bytes)
-            && self.admission.as_ref().is_some_and(|known| known.note_under(again.load))
+        let goes = self.admission.as_ref().is_some_and(|known| known.note_under(again.load))
             && learner.is_now(again.asked)
             && !learner.times(again.asked, before)
             && !self.in_flight.counts();
