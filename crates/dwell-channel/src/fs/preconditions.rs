@@ -15,8 +15,8 @@ use super::options::Options;
 use dwell_mounts::{self as mounts, How};
 
 /// Readies directories that a killed daemon served for the next one: what hid the backing directory
-/// is cleared away. The mount stays until [`super::Server::start`] puts its own in its stead, so that
-/// nobody sees the bare directory. Says what was there.
+/// is cleared away. The mount stays until [`super::Server::start`] puts its own in its stead, so
+/// that nobody sees the bare directory. Says what was there.
 ///
 /// # Errors
 /// Somebody serves there; what is missing or no directory; a mount that cannot be cleared away.
