@@ -15,7 +15,7 @@ use super::beside::{prepared, recorded};
 use super::lab::skip_all;
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
-use dwell_bench::fixture::{Directory, MemoryGroup};
+use dwell_bench::fixture::{Directory, MemoryGroup, Setting};
 use dwell_bench::pager::Swap;
 use dwell_bench::stats::Paired;
 use dwell_bench::usage;
@@ -45,9 +45,10 @@ pub(super) fn measure(
     if let Err(why) = MemoryGroup::new(AMPLE_BYTES) {
         return skip_all(result, &why.to_string()).map(|()| None);
     }
-    let cluster = match Cluster::of_one() {
+    let before = std::fs::read_to_string(CLUSTER);
+    let cluster = match before.and_then(|text| Setting::change(CLUSTER.as_ref(), &text, "0")) {
         Ok(cluster) => cluster,
-        Err(why) => return skip_all(result, &format!("{why:#}")).map(|()| None),
+        Err(why) => return skip_all(result, &format!("{CLUSTER}: {why}")).map(|()| None),
     };
     let directory = Directory::new(&lab.directory)?;
     let catalogue = Catalogue::its().map_err(|why| anyhow::anyhow!(why))?;
@@ -149,21 +150,4 @@ fn limited(command: &[String], bytes: u64) -> Result<(u64, Option<u64>)> {
     };
     ensure!(ended.success(), "{}: {ended} in {bytes} bytes", command[0]);
     Ok((usage::children_faults().major - before, group.peak_bytes()))
-}
-
-/// Swap reads one page at a fault, as long as this lives.
-struct Cluster(String);
-
-impl Cluster {
-    fn of_one() -> Result<Self> {
-        let before = std::fs::read_to_string(CLUSTER).with_context(|| CLUSTER.to_string())?;
-        std::fs::write(CLUSTER, "0").with_context(|| format!("setting {CLUSTER}"))?;
-        Ok(Cluster(before))
-    }
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        let _ = std::fs::write(CLUSTER, &self.0);
-    }
 }
