@@ -341,8 +341,12 @@ mod tests {
 
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A server of two files, whose requests two threads take.
+    /// A server of two files, whose requests two threads take. One at a time: the thread with which
+    /// a server watches itself begins by closing its copies of all files of this process, which
+    /// other servers hear of.
     fn served(with: impl FnOnce(&Server, [File; 2])) {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let (backing, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let options = Options {
             backing: backing.path().to_owned(),
