@@ -122,16 +122,21 @@ fn is_less(untouched: u64, under: u64) {
     );
 }
 
+/// The same command without some of its words.
+fn without(words: &[&str], command: &Command) -> Command {
+    let mut rest = Command::new(command.get_program());
+    rest.args(command.get_args().filter(|word| !words.iter().any(|other| word == other)));
+    rest.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    rest
+}
+
 #[test]
 fn without_being_asked_no_file_takes_a_channel() {
     let (Some(program), Some(served)) = (program(), Served::start()) else { return };
     let expected = done(Command::new(program).arg("mixed").arg(&served.plain));
     let stats = served.plain.join("stats");
-    let with = run(&served, &stats);
-    let mut without = Command::new(with.get_program());
-    without.args(with.get_args().filter(|word| *word != "--channels"));
-    without.envs(with.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let said = done(without.arg(program).arg("mixed").arg(&served.mount));
+    let mut unasked = without(&["--channels"], &run(&served, &stats));
+    let said = done(unasked.arg(program).arg("mixed").arg(&served.mount));
     assert_eq!(said, expected);
     assert_eq!(decided(&stats), 0);
     let channels = &served.facts()["channels"];
@@ -143,10 +148,7 @@ fn under_the_default_policy_files_begin_with_the_kernels_path() {
     let (Some(program), Some(served)) = (program(), Served::start()) else { return };
     let expected = done(Command::new(program).arg("mixed").arg(&served.plain));
     let stats = served.plain.join("stats");
-    let spinning = run(&served, &stats);
-    let mut default = Command::new(spinning.get_program());
-    default.args(spinning.get_args().filter(|word| *word != "--policy" && *word != "spin"));
-    default.envs(spinning.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut default = without(&["--policy", "spin"], &run(&served, &stats));
     assert_eq!(done(default.arg(program).arg("mixed").arg(&served.mount)), expected);
     let all: Value = serde_json::from_slice(&fs::read(&stats).unwrap()).unwrap();
     let rows = all["devices"][0]["stats"]["rows"].as_array().unwrap();
