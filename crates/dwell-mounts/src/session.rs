@@ -14,9 +14,10 @@ use rustix::mount::{
 };
 use rustix::process::{getgid, getuid};
 
-use crate::{EXPORT, HIDDEN, How, SERVED, all, unmount};
+use crate::{EXPORT, HIDDEN, How, SERVED, mounted_at, unmount};
 
-/// Mounts a file system, in the stead of what a killed daemon of Dwell left there.
+/// Mounts a file system, in the stead of what a killed daemon of Dwell left there. What somebody
+/// serves there stays beneath.
 ///
 /// With the right to mount, on Linux 6.5 and newer, the place shows one of the two at any moment.
 /// Otherwise it is bare for a moment between them.
@@ -24,28 +25,28 @@ use crate::{EXPORT, HIDDEN, How, SERVED, all, unmount};
 /// # Errors
 /// What the system or fusermount3 says.
 pub fn session<F: Filesystem>(filesystem: F, at: &Path, config: &Config) -> io::Result<Session<F>> {
-    let ours = [SERVED, HIDDEN, EXPORT];
-    let left = all()?.iter().filter(|there| there.at == at && there.is_from(&ours)).count();
-    if left == 0 {
+    if !is_left_behind(at)? {
         return Session::new(filesystem, at, config);
     }
     match detached(config) {
         Ok((device, mount)) => {
             let session = Session::from_fd(filesystem, device, config.acl, config.clone())?;
-            for _ in 1..left {
-                unmount(at, How::Now)?;
-            }
             put_in_the_stead_of_what_is(at, &mount)?;
             Ok(session)
         }
         Err(Errno::PERM) => {
-            for _ in 0..left {
+            while is_left_behind(at)? {
                 unmount(at, How::Now)?;
             }
             Session::new(filesystem, at, config)
         }
         Err(error) => Err(error.into()),
     }
+}
+
+fn is_left_behind(at: &Path) -> io::Result<bool> {
+    let ours = [SERVED, HIDDEN, EXPORT];
+    Ok(mounted_at(at)?.is_some_and(|there| there.is_from(&ours) && there.is_stale()))
 }
 
 /// A connection to the kernel, and its mount, which is nowhere yet.
@@ -84,4 +85,59 @@ fn put_in_the_stead_of_what_is(at: &Path, mount: &OwnedFd) -> io::Result<()> {
     // Before Linux 6.5, and where the kernel puts nothing beneath what is mounted.
     unmount(at, How::Now)?;
     Ok(put(MoveMountFlags::empty())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
+    use fuser::{FileAttr, FileHandle, FileType, INodeNo, ReplyAttr, Request};
+
+    use super::*;
+    use crate::{all, source};
+
+    struct Empty;
+
+    impl Filesystem for Empty {
+        fn getattr(&self, _: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+            let attr = FileAttr {
+                ino,
+                size: 0,
+                blocks: 0,
+                atime: UNIX_EPOCH,
+                mtime: UNIX_EPOCH,
+                ctime: UNIX_EPOCH,
+                crtime: UNIX_EPOCH,
+                kind: FileType::Directory,
+                perm: 0o755,
+                nlink: 2,
+                uid: 0,
+                gid: 0,
+                rdev: 0,
+                blksize: 4096,
+                flags: 0,
+            };
+            reply.attr(&Duration::ZERO, &attr);
+        }
+    }
+
+    #[test]
+    fn a_mount_that_is_served_stays_beneath() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = dir.path().canonicalize().unwrap();
+        let mut config = Config::default();
+        config.mount_options = vec![MountOption::FSName(source(EXPORT, "served"))];
+        let mounts = || all().unwrap().iter().filter(|there| there.at == at).count();
+        let served = match session(Empty, &at, &config) {
+            Ok(session) => session.spawn().unwrap(),
+            Err(error) => return println!("SKIP: nothing can be mounted: {error}"),
+        };
+        let above = session(Empty, &at, &config).unwrap().spawn().unwrap();
+        let both = mounts();
+        // That unmounts it, and what is beneath is served still.
+        drop(above);
+        let one = mounts();
+        drop(served);
+        assert_eq!((both, one), (2, 1));
+    }
 }
