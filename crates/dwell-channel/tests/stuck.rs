@@ -7,8 +7,8 @@ use std::fs;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use common::gate::Gate;
@@ -16,6 +16,13 @@ use common::scene::{scene_by, serve_as, to_channels};
 use dwell_channel::daemon::{Daemon, Options};
 use dwell_channel::fs::Options as Serving;
 use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+
+/// One test at a time: a server that starts closes its copies of this process's files, and the
+/// kernel's word of that takes their grants back.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 fn change_mode(path: &Path) {
     let _ = fs::set_permissions(path, fs::Permissions::from_mode(0o640));
@@ -113,6 +120,7 @@ fn looks(at: &Path, opens: Opens<'_>) -> bool {
 
 #[test]
 fn reads_and_writes_that_a_device_does_not_end_leave_threads_for_other_requests() {
+    let _alone = alone();
     let Some(gate) = Gate::with(vec![0xaa; 8192]) else { return };
     let (backing, mount) = (gate.path().parent().unwrap().to_owned(), tempfile::tempdir().unwrap());
     let daemon = Arc::new(Daemon::start(Options::default()).unwrap());
@@ -148,6 +156,7 @@ fn reads_and_writes_that_a_device_does_not_end_leave_threads_for_other_requests(
 
 #[test]
 fn changes_of_a_file_with_a_stuck_read_leave_threads_for_other_requests() {
+    let _alone = alone();
     if !rustix::process::geteuid().is_root() {
         return println!("SKIP: needs root");
     }
@@ -171,6 +180,7 @@ fn changes_of_a_file_with_a_stuck_read_leave_threads_for_other_requests() {
 
 #[test]
 fn flags_are_set_and_those_that_the_file_system_refuses_take_no_grant_back() {
+    let _alone = alone();
     let Some(scene) = scene_by((false, true)) else { return };
     fs::write(scene.path("data"), vec![5; 8192]).unwrap();
     let file = scene.open("data");
