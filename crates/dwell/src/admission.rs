@@ -23,8 +23,8 @@ impl Standing {
     const TELL_AFTER: u32 = 16;
 }
 
-/// A request of a thread that went by the call because that costs least. Others like it go the same
-/// way without being asked for, until one is to be timed.
+/// A request of a thread that went by the call because that costs least or no spinner was left.
+/// Others like it go the same way without being asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct Again {
     pub kind: Kind,
@@ -33,6 +33,7 @@ pub(crate) struct Again {
     pub load: u64,
     pub asked: Asked,
     pub mode: Mode,
+    pub reason: Reason,
 }
 
 /// One file's handles on the system monitor.
@@ -127,6 +128,21 @@ impl Admission {
             None if spun_ns > 0 => self.permit.add_spin(spun_ns),
             None => {}
         }
+    }
+
+    /// Publishes what came of one request that went by the call for this reason.
+    #[inline]
+    pub fn called(&self, reason: Reason, parameters: &DeviceParameters, bytes: u32) {
+        if reason == Reason::SpinnerLimit {
+            self.permit.want();
+        }
+        self.worked(parameters, bytes);
+    }
+
+    /// Whether a thread that wants to spin finds a lease.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.permit.has_room()
     }
 
     /// Publishes what a kernel worker did for one request.

@@ -60,7 +60,7 @@ impl Course {
         let cpu_ns = self.cpu_ns.take().map(|before| clock::thread_cpu().saturating_sub(before));
         let (began, took_ns) = (self.since, now.saturating_sub(self.since));
         let (arm, requests) = (Some(asked.arm(decision)), self.landed);
-        let taken = Taken { arm, requests, began, took_ns, cpu_ns };
+        let taken = Taken { arm, requests, stands_for: 1, began, took_ns, cpu_ns };
         learner.hear(&mut self.hearing, asked, taken);
         self.begin(Some(learner), Some(asked), now);
     }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What requests teach about a device: every thread hears its own, and all act on what was found.
 
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Weak};
+mod cell;
 
-use dwell_policy::switchback::{Seen, Step, Switchback, Told};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Weak};
+
+use dwell_policy::switchback::{Seen, Switchback, Told};
 use dwell_policy::{
     Arm, Arms, BUCKETS, Call, Decision, Goal, Kind, Learned, Ns, Reason, Wait, bucket,
 };
@@ -13,6 +16,8 @@ use dwell_policy::{
 use crate::clock;
 use crate::fork::{ForkMark, OfProcess};
 use crate::remembered::{CELLS, Place, Remembered};
+
+use cell::{Cell, Word};
 
 /// What was found out about one device. Its open files share it, those through the page cache and
 /// those around it apart. Each direction and size bucket is searched for itself, with and without
@@ -47,51 +52,6 @@ fn turn_until(at: usize, until: Ns) -> u64 {
     ((until >> TURN_SHIFT) + 1) << 30 | holder(at)
 }
 
-/// A step of which a request is slow beyond less than this is one of quick requests: reading the
-/// clock twice is a part of what those take.
-const QUICK_NS: Ns = 20_000;
-
-/// One direction, load state and size bucket.
-#[derive(Debug)]
-struct Cell {
-    /// Whether the CPU time of requests counts, and when one's is to be measured next.
-    meters: bool,
-    meter_at: AtomicU64,
-    /// The step in force ([`Word`]); 0 before the first request.
-    word: AtomicU64,
-    /// Requests that begin from then on count, and somebody asks for the next step after this.
-    from: AtomicU64,
-    until: AtomicU64,
-    /// Latency beyond which a request is slow.
-    slow: AtomicU64,
-    /// Whether the incumbent serves so quickly that only some of its calls are timed.
-    quick: AtomicBool,
-    /// What threads have told so far: requests, latency, slow time, metered requests, CPU time.
-    seen: [AtomicU64; 5],
-    search: Mutex<Switchback>,
-}
-
-/// A step in one word: its number, whether it is a trial, and one more than its arm.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Word(u64);
-
-const _: () = assert!(dwell_policy::ARMS < 8);
-
-impl Word {
-    fn new(number: u64, step: Step) -> Word {
-        Word(number << 4 | u64::from(step.trial) << 3 | (step.arm as u64 + 1))
-    }
-
-    fn number(self) -> u64 {
-        self.0 >> 4
-    }
-
-    fn learned(self) -> Option<Learned> {
-        let arm = Arm::ALL.get((self.0 & 7).checked_sub(1)? as usize)?;
-        Some(Learned { arm: *arm, trial: self.0 >> 3 & 1 == 1 })
-    }
-}
-
 /// The step that a request was asked for in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asked {
@@ -111,7 +71,7 @@ impl Asked {
     /// arm costs that needs it.
     pub fn arm(self, decision: &Decision) -> Arm {
         match (self.learned(), decision.reason) {
-            (Some(learned), Reason::Asleep) => learned.arm,
+            (Some(learned), Reason::Asleep | Reason::SpinnerLimit) => learned.arm,
             (None, Reason::SpinnerLimit) if self.offered.has(Arm::Poll) => Arm::Poll,
             (None, Reason::SpinnerLimit) => Arm::Spin,
             _ => Arm::of(decision),
@@ -129,11 +89,39 @@ impl Asked {
 pub(crate) struct Taken {
     pub arm: Option<Arm>,
     pub requests: u64,
+    /// Of so many such, this one was timed.
+    pub stands_for: u64,
     pub began: Ns,
     /// From then to the end of the last.
     pub took_ns: Ns,
     /// The thread's CPU time, where it was measured.
     pub cpu_ns: Option<Ns>,
+}
+
+/// A call that is timed, and heard of once it is over.
+pub(crate) struct Heard<'a> {
+    pub learner: &'a Learner,
+    pub hearing: &'a RefCell<Hearing>,
+    pub asked: Asked,
+    pub bytes: u64,
+    pub stands_for: u64,
+    pub began: Ns,
+}
+
+impl Heard<'_> {
+    /// It came to that; how long it took.
+    pub fn done(self, result: i32) -> Ns {
+        let Heard { learner, hearing, asked, bytes, stands_for, began } = self;
+        let took_ns = clock::now() - began;
+        if u64::try_from(result) == Ok(bytes)
+            && let Ok(mut hearing) = hearing.try_borrow_mut()
+        {
+            let arm = asked.learned().map(|learned| learned.arm);
+            let taken = Taken { arm, requests: 1, stands_for, began, took_ns, cpu_ns: None };
+            learner.hear(&mut hearing, asked, taken);
+        }
+        took_ns
+    }
 }
 
 /// What one thread has heard and not yet told.
@@ -233,22 +221,37 @@ impl Learner {
 
     /// Whether the thread's CPU time for a request that begins now is to be measured.
     #[inline]
-    pub(crate) fn meters(&self, asked: Asked, now: Ns) -> bool {
+    pub(crate) fn is_to_meter(&self, asked: Asked, now: Ns) -> bool {
         let cell = &self.cells[asked.cell];
-        let is_due = cell.meters && self.listens(asked, now) && now >= cell.meter_at.load(Relaxed);
+        cell.meters && self.listens(asked, now) && now >= cell.meter_at.load(Relaxed)
+    }
+
+    /// The same, and whoever asks does it.
+    #[inline]
+    pub(crate) fn meters(&self, asked: Asked, now: Ns) -> bool {
+        let is_due = self.is_to_meter(asked, now);
         if is_due {
-            cell.meter_at.store(now.saturating_add(METER_EVERY_NS), Relaxed);
+            let next = now.saturating_add(METER_EVERY_NS);
+            self.cells[asked.cell].meter_at.store(next, Relaxed);
         }
         is_due
     }
 
-    /// Whether a call in which the incumbent serves a request is to be timed, after so many of this
-    /// thread's.
+    /// For how many a request by the call stands that is to be timed, after so many of this
+    /// thread's; `None` for one that is not.
     #[inline]
-    pub(crate) fn times(&self, asked: Asked, calls: u64) -> bool {
-        // Even of requests that come in a pattern, each kind is timed one time in sixteen.
+    pub(crate) fn times(&self, asked: Asked, calls: u64) -> Option<u64> {
+        // Even of requests that come in a pattern, each kind is timed as often.
         const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-        !self.cells[asked.cell].quick.load(Relaxed) || calls.wrapping_mul(GOLDEN) >> 60 == 0
+        let untimed_shift = match asked.learned() {
+            Some(Learned { trial: false, .. }) => {
+                self.cells[asked.cell].untimed_shift.load(Relaxed)
+            }
+            _ => 0,
+        };
+        let scattered = calls.wrapping_mul(GOLDEN);
+        let is_timed = scattered.checked_shr(64 - untimed_shift).unwrap_or(0) == 0;
+        is_timed.then_some(1 << untimed_shift)
     }
 
     /// Hears how a request was served.
@@ -273,9 +276,9 @@ impl Learner {
         if taken.arm == Some(learned.arm) {
             let slow_ns = cell.slow.load(Relaxed).saturating_mul(taken.requests);
             tally.seen.add(Seen {
-                requests: taken.requests,
-                latency_ns: taken.took_ns,
-                slow_ns: taken.took_ns.saturating_sub(slow_ns),
+                requests: taken.requests * taken.stands_for,
+                latency_ns: taken.took_ns * taken.stands_for,
+                slow_ns: taken.took_ns.saturating_sub(slow_ns) * taken.stands_for,
                 metered: if taken.cpu_ns.is_some() { taken.requests } else { 0 },
                 cpu_ns: taken.cpu_ns.unwrap_or(0),
             });
@@ -340,6 +343,7 @@ impl Learner {
         }
         let [requests, latency_ns, slow_ns, metered, cpu_ns] =
             std::array::from_fn(|sum: usize| cell.seen[sum].swap(0, Relaxed));
+        cell.space(requests, &search);
         let turn = self.claim(at, now, now);
         let seen = Seen { requests, latency_ns, slow_ns, metered, cpu_ns };
         let step = search.step(now, seen, turn.is_some());
@@ -419,39 +423,6 @@ impl Learner {
                 Arm::ALL.map(|arm| u64::from(search.told(arm).trials)).iter().sum::<u64>();
         }
         state
-    }
-}
-
-impl Cell {
-    fn new(goal: Goal, others_above: bool) -> Cell {
-        let search = Switchback::idle(goal, others_above);
-        Cell {
-            meters: search.meters(),
-            meter_at: AtomicU64::new(0),
-            word: AtomicU64::new(0),
-            from: AtomicU64::new(0),
-            until: AtomicU64::new(0),
-            slow: AtomicU64::new(Ns::MAX),
-            quick: AtomicBool::new(false),
-            seen: [const { AtomicU64::new(0) }; 5],
-            search: Mutex::new(search),
-        }
-    }
-
-    /// Makes a step the one in force. One that is only prolonged keeps its number, so that what was
-    /// heard of it still counts.
-    fn publish(&self, step: Step) {
-        let before = Word(self.word.load(Relaxed));
-        let same = before != Word::default()
-            && self.from.load(Relaxed) == step.from
-            && before.learned() == Some(Learned { arm: step.arm, trial: step.trial });
-        self.from.store(step.from, Relaxed);
-        self.until.store(step.until, Relaxed);
-        self.slow.store(step.slow, Relaxed);
-        self.quick.store(!step.trial && step.slow < QUICK_NS, Relaxed);
-        if !same {
-            self.word.store(Word::new(before.number() + 1, step).0, Relaxed);
-        }
     }
 }
 

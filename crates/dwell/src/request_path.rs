@@ -6,6 +6,8 @@ mod again;
 mod apart;
 mod cached;
 
+use std::cell::RefCell;
+
 use dwell_policy::{
     Backlog, Call, Decision, Estimate, Kind, Load, Mode, Ns, Reason, Route, Routes, Wait,
     WaitMachine, policy,
@@ -15,7 +17,7 @@ use crate::admission::{Admission, Again, admit};
 use crate::clock;
 use crate::error::{Error, Result};
 use crate::file::{File, Heat, Turn};
-use crate::learner::{Asked, Taken};
+use crate::learner::{Asked, Hearing, Taken};
 use crate::monitor::SpinGuard;
 use crate::off;
 use crate::parameters::Entered;
@@ -114,14 +116,20 @@ where
         let (kind, bytes) = (io.action().kind(), u64::from(io.bytes()));
         let result = match self.always {
             Some((mode, why)) => self.inline(counters, io, mode, why),
-            None if self.goes_again(counters, kind, bytes) => self.source.call(io),
-            None => match self.consider(counters, io, heat) {
-                Considered::Served(result) => result,
-                Considered::Call(entered) => {
+            None => match self.goes_again(counters, kind, bytes) {
+                Some(settled) => {
                     let result = self.source.call(io);
-                    self.in_flight.leave(entered);
-                    result
+                    settled.done(result);
+                    return result;
                 }
+                None => match self.consider(counters, io, heat) {
+                    Considered::Served(result) => result,
+                    Considered::Call(entered) => {
+                        let result = self.source.call(io);
+                        self.in_flight.leave(entered);
+                        result
+                    }
+                },
             },
         };
         counters.moved(kind, result);
@@ -141,7 +149,7 @@ where
             };
         }
         match caller.turn.try_borrow_mut() {
-            Ok(mut turn) => self.decide(counters, &mut turn, heat, io),
+            Ok(mut turn) => self.decide(counters, (&mut turn, &caller.hearing), heat, io),
             // A signal handler interrupted a request of its own thread.
             Err(_) => Considered::Served(self.unqueued(counters, io)),
         }
@@ -318,7 +326,7 @@ where
     fn decide(
         &self,
         counters: &Counters,
-        turn: &mut Turn<S::Queue>,
+        (turn, hearing): (&mut Turn<S::Queue>, &RefCell<Hearing>),
         heat: &Heat,
         io: &Io,
     ) -> Considered {
@@ -341,22 +349,25 @@ where
             Some(_) => None,
         };
         let would = self.choose(&wait, withheld);
+        let mut stands_for = 1;
         if let Some((asked, learner)) = asked
-            && would.route == Route::Inline
-            && would.reason == Reason::Measured
-            && matches!(self.steering, Steering::All)
-            && !learner.times(asked, counters.before(would.route, would.mode, would.reason))
+            && self.needs_its_call_only(asked, &would)
         {
-            // It is known to cost least, and others like it are timed.
-            counters.decided(would.route, would.mode, would.reason);
+            let Decision { mode, reason, .. } = would;
             if let Some(load) = load {
-                let (bytes, mode) = (u64::from(io.bytes()), would.mode);
-                self.note_again(Again { kind, bytes, load, asked, mode });
+                let bytes = u64::from(io.bytes());
+                self.note_again(Again { kind, bytes, load, asked, mode, reason });
             }
-            if let Some(admission) = &self.admission {
-                admission.worked_for(&mut turn.standing, &self.parameters, io.bytes());
+            match learner.times(asked, counters.before(would.route, mode, reason)) {
+                Some(calls) => stands_for = calls,
+                None => {
+                    counters.decided(would.route, mode, reason);
+                    if let Some(admission) = &self.admission {
+                        admission.called(reason, &self.parameters, io.bytes());
+                    }
+                    return Considered::Call(self.in_flight.enter(io.bytes()));
+                }
             }
-            return Considered::Call(self.in_flight.enter(io.bytes()));
         }
         let mut decision = if self.shadow { policy::block(&wait, would.reason) } else { would };
         let started = clock::now();
@@ -399,8 +410,11 @@ where
                 let server_ns = if by_server { latency_ns } else { 0 };
                 let own_ns = |before| clock::thread_cpu().saturating_sub(before);
                 let cpu_ns = cpu_before.map(|before| own_ns(before) + server_ns);
-                let taken = Taken { arm, requests: 1, began: started, took_ns: latency_ns, cpu_ns };
-                learner.hear(&mut turn.hearing, asked, taken);
+                let (began, took_ns) = (started, latency_ns);
+                let taken = Taken { arm, requests: 1, stands_for, began, took_ns, cpu_ns };
+                if let Ok(mut hearing) = hearing.try_borrow_mut() {
+                    learner.hear(&mut hearing, asked, taken);
+                }
             }
         }
         Considered::Served(result)

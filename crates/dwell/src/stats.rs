@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use dwell_policy::{Decision, Kind, Mode, Ns, Outcome, Reason, Route};
 
 use crate::latency::{Counted, Histogram};
+use crate::learner::Heard;
 
 mod words;
 
@@ -23,16 +24,21 @@ pub(crate) const MODES: [Mode; 3] = [Mode::Block, Mode::Spin, Mode::Hybrid { sle
 pub struct Settled<'a> {
     counters: &'a Counters,
     kind: Kind,
+    /// Where it is timed.
+    pub(crate) heard: Option<Heard<'a>>,
 }
 
 impl<'a> Settled<'a> {
     pub(crate) fn new(counters: &'a Counters, kind: Kind) -> Self {
-        Settled { counters, kind }
+        Settled { counters, kind, heard: None }
     }
 
     /// It moved so many bytes, or ended with a negative error number.
     #[inline]
     pub fn done(self, result: i32) {
+        if let Some(heard) = self.heard {
+            self.counters.took(Family::Inline, heard.done(result));
+        }
         self.counters.moved(self.kind, result);
     }
 }
@@ -198,7 +204,7 @@ impl Family {
 
 /// Latencies of the requests that were timed. All that were decided are timed, with three
 /// exceptions. One in 64 is timed if the device's class sends all inline, one in 8 if the page
-/// cache is expected to have the data, and one in 16 if quick calls were measured to be best.
+/// cache is expected to have the data, and up to one in 16 if calls were measured to be best.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default))]

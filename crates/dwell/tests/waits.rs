@@ -17,10 +17,10 @@ use dwell::buffer::Aligned;
 use dwell::dwell_policy::{Backlog, Load, Routes, WaitMachine, Woken};
 use dwell::parameters::DeviceParameters;
 use dwell::park::park;
-use dwell::policy::{Block, Hybrid, SmartCon, Spin};
+use dwell::policy::{Adaptive, Block, Hybrid, SmartCon, Spin};
 use dwell::queue::{Completion, Full, Io, Queue, Ticket, Wake};
 use dwell::ring::SpinMethod;
-use dwell::{Decision, DeviceClass, File, Mode, Options, Reason, Route, WaitPolicy, clock};
+use dwell::{Decision, DeviceClass, File, Mode, Options, Reason, Route, Stats, WaitPolicy, clock};
 
 const REQUESTS: u64 = 400;
 
@@ -179,6 +179,25 @@ fn smartcon_blocks_on_a_busy_machine() {
         (0..10).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
         assert_eq!(file.stats().because(why), 10, "{load:?}");
     }
+}
+
+#[test]
+fn requests_that_find_no_spinner_go_by_the_call_and_few_are_timed() {
+    let mut no_spinner_left = Load::default();
+    no_spinner_left.may_spin = false;
+    let policy = Under { policy: Adaptive::default(), load: no_spinner_left, spin_limit_ns: None };
+    let file = Fake::new(MIB, 1).open(fast(), policy);
+    let until = clock::now() + 60_000_000_000;
+    let few_are_timed = |stats: &Stats| {
+        stats.because(Reason::SpinnerLimit) > 10_000
+            && stats.latency.inline.count() * 2 < stats.requests()
+    };
+    while !few_are_timed(&file.stats()) && clock::now() < until {
+        (0..1000).for_each(|_| file.read_exact_at(&mut [0; 100], 0).unwrap());
+    }
+    let stats = file.stats();
+    assert!(few_are_timed(&stats), "{stats:?}");
+    assert_eq!(stats.latency.spun.count(), 0);
 }
 
 #[test]

@@ -14,6 +14,9 @@ use crate::learner::Hearing;
 pub(crate) struct Caller<Q> {
     pub heat: Heat,
     pub again: RefCell<Repeats>,
+    /// Apart from its turn: a handler that leaves for good while a call is noted here keeps no
+    /// later request from its queue.
+    pub hearing: RefCell<Hearing>,
     pub turn: RefCell<Turn<Q>>,
 }
 
@@ -47,7 +50,6 @@ impl Repeats {
 pub(crate) struct Turn<Q> {
     pub queue: Option<Q>,
     pub estimator: Estimator,
-    pub hearing: Hearing,
     pub standing: Standing,
     pub sequence: u64,
 }
@@ -57,11 +59,11 @@ impl<Q> Default for Caller<Q> {
         let turn = Turn {
             queue: None,
             estimator: Estimator::new(),
-            hearing: Hearing::default(),
             standing: Standing::default(),
             sequence: 0,
         };
-        Caller { heat: Heat::default(), again: RefCell::default(), turn: RefCell::new(turn) }
+        let (again, hearing) = (RefCell::default(), RefCell::default());
+        Caller { heat: Heat::default(), again, hearing, turn: RefCell::new(turn) }
     }
 }
 

@@ -21,6 +21,7 @@ struct World {
     routes: Routes,
     /// Whether the server of these requests looks for them by itself.
     awake: bool,
+    calls: u64,
 }
 
 impl World {
@@ -34,6 +35,7 @@ impl World {
             load: Load::default(),
             routes: Routes::INLINE | Routes::INTERRUPT,
             awake: true,
+            calls: 0,
         }
     }
 
@@ -51,10 +53,16 @@ impl World {
         let arm = Arm::of(&decision);
         let (began, latency_ns) = (self.now, self.takes_ns[arm as usize]);
         self.now += latency_ns;
-        if let Some(asked) = asked {
+        self.calls += u64::from(arm == Arm::Call);
+        let times = |asked| match arm {
+            Arm::Call => self.learner.times(asked, self.calls),
+            _ => Some(1),
+        };
+        if let Some((asked, stands_for)) = asked.and_then(|asked| Some((asked, times(asked)?))) {
             let cpu_ns = Some(self.cpu_ns[arm as usize]);
             let counted = Some(asked.arm(&decision));
-            let taken = Taken { arm: counted, requests: 1, began, took_ns: latency_ns, cpu_ns };
+            let (arm, took_ns) = (counted, latency_ns);
+            let taken = Taken { arm, requests: 1, stands_for, began, took_ns, cpu_ns };
             self.learner.hear(&mut self.hearing, asked, taken);
         }
         arm
@@ -77,7 +85,8 @@ impl World {
             let asked = self.learner.ask(&wait, 1).unwrap();
             let (began, took_ns) = (self.now, self.takes_ns[0]);
             self.now += took_ns;
-            let taken = Taken { arm: Some(Arm::Call), requests: 1, began, took_ns, cpu_ns: None };
+            let arm = Some(Arm::Call);
+            let taken = Taken { arm, requests: 1, stands_for: 1, began, took_ns, cpu_ns: None };
             self.learner.hear(&mut self.hearing, asked, taken);
         }
         self.learner.told(&wait, 1).unwrap()
@@ -136,7 +145,8 @@ fn a_pipelines_requests_are_compared_by_how_fast_they_come_out() {
         arms[arm as usize] += 1;
         let (began, took_ns) = (world.now, 2 * takes_ns[arm as usize]);
         world.now += took_ns;
-        let taken = Taken { arm: Some(arm), requests: 2, began, took_ns, cpu_ns: None };
+        let arm = Some(arm);
+        let taken = Taken { arm, requests: 2, stands_for: 1, began, took_ns, cpu_ns: None };
         world.learner.hear(&mut world.hearing, asked, taken);
     }
     let queued = Wait { call: Call::Async, ..world.wait(Kind::Read, 4096) };
@@ -159,18 +169,39 @@ fn once_settled_few_requests_try_anything() {
 }
 
 #[test]
-fn of_quick_calls_one_in_sixteen_is_timed_and_of_others_all() {
-    for (latency_ns, expected) in [(2_500, 50..=75), (30_000, 1000..=1000)] {
-        let mut world = World::new(None, [latency_ns, 40_000, 50_000]);
-        world.requests(Kind::Read, 4096, SECOND);
+fn of_many_calls_few_are_timed_and_of_few_all() {
+    let cases =
+        [(2_500, 50..=75), (11_000, 110..=140), (30_000, 490..=510), (100_000, 1000..=1000)];
+    for (latency_ns, expected) in cases {
+        let mut world = World::new(None, [latency_ns, 400_000, 500_000]);
+        world.requests(Kind::Read, 4096, SECOND / 4);
         let asked = world.learner.ask(&world.wait(Kind::Read, 4096), 1).unwrap();
         assert_eq!(asked.learned(), Some(Learned { arm: Arm::Call, trial: false }));
         // Also of those of one kind that come between others in a pattern.
         for step in 1..10 {
-            let timed = (0..1000).filter(|call| world.learner.times(asked, call * step)).count();
+            let timed =
+                (0..1000).filter(|call| world.learner.times(asked, call * step).is_some()).count();
             assert!(expected.contains(&timed), "{latency_ns} ns, every {step}: {timed}");
         }
     }
+}
+
+#[test]
+fn requests_that_find_no_spinner_count_for_the_spin_as_many_as_they_stand_for() {
+    let mut world = World::new(None, [2_500, 400_000, 2_000]);
+    world.requests(Kind::Read, 4096, 2 * SECOND);
+    assert_eq!(world.incumbent(Kind::Read, 4096), Some(Arm::Spin));
+    // In half of all requests a thread finds one.
+    let until = world.now + SECOND;
+    let mut limited = false;
+    while world.now < until {
+        limited = !limited;
+        world.load.may_spin = !limited;
+        world.request(Kind::Read, 4096);
+    }
+    let known = world.learner.told(&world.wait(Kind::Read, 4096), 1).unwrap();
+    let spin = known.arms[Arm::Spin as usize];
+    assert!((2_150.0..2_350.0).contains(&spin.cost_ns), "{spin:?}");
 }
 
 #[test]

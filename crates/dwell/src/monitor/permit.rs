@@ -305,6 +305,12 @@ impl SpinPermit {
         left_ns.is_some_and(|left_ns| left_ns < expected_ns.max(1))
     }
 
+    /// Whether a lease is free now.
+    #[inline]
+    pub(crate) fn has_room(&self) -> bool {
+        (0..self.0.leased()).any(|at| self.0.lease(at)[BUSY].load(Relaxed) == 0)
+    }
+
     /// Records that a thread would have spun, had there been a lease. A caller whose load says
     /// that it may not spin calls this in place of [`SpinPermit::try_spin`].
     #[inline]

@@ -14,7 +14,7 @@ use std::net::{TcpListener, TcpStream};
 
 use dwell::buffer::Aligned;
 use dwell::dwell_policy::Routes;
-use dwell::dwell_policy::{Load, Ns, Profile, Wait};
+use dwell::dwell_policy::{Goal, Load, Ns, Profile, Wait};
 use dwell::executor::Executor;
 use dwell::kernel::Kernel;
 use dwell::parameters::DeviceParameters;
@@ -162,6 +162,10 @@ impl<P: WaitPolicy> WaitPolicy for Under<P> {
         let mut decision = self.policy.choose(&Wait { load: self.load, ..wait.clone() });
         decision.spin_limit_ns = self.spin_limit_ns.unwrap_or(decision.spin_limit_ns);
         decision
+    }
+
+    fn goal(&self) -> Option<Goal> {
+        self.policy.goal()
     }
 }
 
