@@ -24,7 +24,7 @@ use drift::Drift;
 use rival::Rival;
 use trials::Trial;
 
-pub use rival::Told;
+pub use rival::{MARGIN, Told};
 pub use saved::SAVED_WORDS;
 
 /// What requests took that began after [`Step::from`], all served as the step said.

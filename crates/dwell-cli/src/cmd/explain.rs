@@ -15,6 +15,7 @@ use dwell_bench::units;
 use dwell_host::profile::Beneath;
 use dwell_host::settings::{Set, Settings, Waiting};
 use dwell_host::stats_page::{self, Device, Snapshot};
+use dwell_policy::switchback::MARGIN;
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 mod facts;
@@ -387,7 +388,7 @@ fn changes(cost_ns: f64, incumbent: Arm, switches: u32) -> String {
         true => format!(
             "a mode that costs less than {} in two trials, or a lasting change of what {incumbent} \
              costs",
-            units::time_ns(cost_ns * 0.98),
+            units::time_ns(cost_ns * (1.0 - MARGIN)),
         ),
         false => format!("nothing until the cost of {incumbent} is known"),
     };

@@ -12,7 +12,7 @@ pub(crate) const LAST_NS: Ns = 64_000 * MS;
 const RARE: Ns = 4;
 const RAREST: u32 = 7;
 /// Share by which another arm must be cheaper.
-pub(crate) const MARGIN: f64 = 0.02;
+pub const MARGIN: f64 = 0.02;
 /// Trials after which an arm that is neither cheaper nor dearer is left alone.
 pub(crate) const TRIALS: u32 = 8;
 /// Of how many times the spread of single looks the mean of so many may be off: 1.5 over the root

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use dwell_policy::switchback::{Step, Switchback};
 use dwell_policy::{Arm, Goal, Learned, Ns};
 
-/// Of the requests that the incumbent serves by the call, one is timed in so long, but at least one
-/// in 2^4.
+/// One request is timed in so long, and at least one in 2^4, where the incumbent uses the call.
 const TIMED_EVERY_NS: Ns = 100_000;
 const MOST_UNTIMED_SHIFT: u32 = 4;
 
