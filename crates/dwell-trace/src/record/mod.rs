@@ -256,7 +256,7 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
     let mut about = About {
         architecture: "x86_64".into(),
         producer: concat!("dwell ", env!("CARGO_PKG_VERSION"), ", valgrind").into(),
-        command: command_of(ring.pid(), &shared.plan),
+        command: ring.command(),
         pid: ring.pid(),
         parent_pid: ring.parent_pid(),
         skipped_instructions: 0,
@@ -309,18 +309,6 @@ fn pack_ring(shared: &Shared, ring: &mut Ring, out: PathBuf) -> Result<Recorded>
         }
     };
     Ok(Recorded { path: out, about, written: writer.finish()?, killed })
-}
-
-/// The command line of a process under Valgrind, without Valgrind's own part.
-fn command_of(pid: u32, plan: &Recording) -> Vec<String> {
-    let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let line = line.strip_suffix(b"\0").unwrap_or(&line);
-    let words = line.split(|&byte| byte == 0).skip(1).skip_while(|word| word.starts_with(b"--"));
-    let words: Vec<String> = words.map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    if words.is_empty() {
-        return plan.command.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    }
-    words
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-const MAGIC: u64 = 0x3147_4e49_5257_5544;
+const MAGIC: u64 = 0x3247_4e49_5257_5544;
 const SLOTS: usize = 8;
 const SLOT_WORDS: usize = 32768;
 const HEADER_BYTES: usize = 4096;
@@ -30,6 +30,8 @@ const PRODUCED: usize = 64;
 const CONSUMED: usize = 128;
 const STOP: usize = 192;
 const USED: usize = 256;
+const COMMAND_BYTES: usize = 320;
+const COMMAND: usize = 324;
 
 /// One process's ring, mapped. Its words are atomics, because the process may write them at any
 /// time: each is read once, and what was read is checked.
@@ -91,6 +93,19 @@ impl Ring {
 
     pub(super) fn parent_pid(&self) -> u32 {
         self.word(PARENT_PID).load(Ordering::Relaxed)
+    }
+
+    /// The program and its arguments.
+    pub(super) fn command(&self) -> Vec<String> {
+        let bytes = self.word(COMMAND_BYTES).load(Ordering::Relaxed) as usize;
+        let end = COMMAND + bytes.min(HEADER_BYTES - COMMAND);
+        let words = (COMMAND..end).step_by(4);
+        let told = words.flat_map(|at| self.word(at).load(Ordering::Relaxed).to_ne_bytes());
+        let told: Vec<u8> = told.take(end - COMMAND).collect();
+        let words = told
+            .split_inclusive(|&byte| byte == 0)
+            .map(|word| word.strip_suffix(b"\0").unwrap_or(word));
+        words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
     }
 
     /// Whether the tool leaves out no more. Until then slots only define blocks.
