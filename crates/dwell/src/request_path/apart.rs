@@ -64,7 +64,7 @@ where
             let load = load.unwrap_or_default();
             let again = Again { kind, bytes: bytes as u64, load, asked, mode, reason };
             // The next may find a spinner.
-            if reason == Reason::Measured || !may_spin {
+            if reason != Reason::SpinnerLimit || !may_spin {
                 self.note_again(again);
             }
             let settled = self.settle((counters, learner), again)?;
