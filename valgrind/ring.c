@@ -70,21 +70,24 @@ static void map_over(void* where, SizeT bytes, ULong offset)
 
 // ---------------------------------------------------------------- the ring
 
-static void tell_word_of_command(const HChar* word)
+// Whether there was room for it.
+static Bool tell_word_of_command(const HChar* word)
 {
    UInt bytes = VG_(strlen)(word) + 1, before = ring.header.command_bytes;
-   if (before + bytes <= RING_HEADER_BYTES - offsetof(struct ring_header, command)) {
-      VG_(memcpy)(ring.header.command + before, word, bytes);
-      ring.header.command_bytes = before + bytes;
+   if (before + bytes > RING_HEADER_BYTES - offsetof(struct ring_header, command)) {
+      return False;
    }
+   VG_(memcpy)(ring.header.command + before, word, bytes);
+   ring.header.command_bytes = before + bytes;
+   return True;
 }
 
 // The recorder cannot ask the system: the process may have become another program meanwhile.
 static void tell_command(void)
 {
-   tell_word_of_command(VG_(args_the_exename));
-   for (Word i = 0; i < VG_(sizeXA)(VG_(args_for_client)); i++) {
-      tell_word_of_command(*(HChar**)VG_(indexXA)(VG_(args_for_client), i));
+   Bool fits = tell_word_of_command(VG_(args_the_exename));
+   for (Word i = 0; fits && i < VG_(sizeXA)(VG_(args_for_client)); i++) {
+      fits = tell_word_of_command(*(HChar**)VG_(indexXA)(VG_(args_for_client), i));
    }
 }
 

@@ -45,7 +45,7 @@ struct ring_header {
    uint32_t stop __attribute__((aligned(64)));
    // Words in each slot.
    uint32_t used[RING_SLOTS] __attribute__((aligned(64)));
-   // The program and its arguments, each with its zero, as many as there is room for.
+   // The program and its first arguments, each with its zero, as many as there is room for.
    uint32_t command_bytes __attribute__((aligned(64)));
    char command[];
 };

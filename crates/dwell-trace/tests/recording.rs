@@ -189,6 +189,14 @@ fn a_recording_can_be_ended_by_its_starter() {
 }
 
 #[test]
+fn a_command_is_named_up_to_the_first_argument_that_finds_no_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let long = "a".repeat(5000);
+    let Some(plan) = plan(dir.path(), &["/bin/true", "kept", &long, "left out"]) else { return };
+    assert_eq!(recorded(&plan).traces[0].about.command, ["/bin/true", "kept"]);
+}
+
+#[test]
 fn children_are_recorded_when_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let script = "/bin/true; /bin/echo said; :";
