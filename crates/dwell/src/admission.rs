@@ -130,13 +130,12 @@ impl Admission {
         }
     }
 
-    /// Publishes what came of one request that went by the call for this reason.
+    /// Publishes that a request goes by the call for this reason.
     #[inline]
-    pub fn called(&self, reason: Reason, parameters: &DeviceParameters, bytes: u32) {
+    pub fn called(&self, reason: Reason) {
         if reason == Reason::SpinnerLimit {
             self.permit.want();
         }
-        self.worked(parameters, bytes);
     }
 
     /// Whether a thread that wants to spin finds a lease.
@@ -145,20 +144,26 @@ impl Admission {
         self.permit.has_room()
     }
 
-    /// Publishes what a kernel worker did for one request.
+    /// Publishes what a kernel worker did for so many requests of so many bytes each.
     #[inline]
-    pub fn worked(&self, parameters: &DeviceParameters, bytes: u32) {
+    pub fn worked(&self, parameters: &DeviceParameters, bytes: u64, requests: u64) {
         if parameters.worker_ns > 0 {
-            self.permit.add_worker(parameters.worker_ns_of(u64::from(bytes)));
+            self.permit.add_worker(parameters.worker_ns_of(bytes) * requests);
         }
     }
 
     /// As [`Admission::worked`], for a thread that makes many requests: it tells of several at
     /// once.
     #[inline]
-    pub fn worked_for(&self, standing: &mut Standing, parameters: &DeviceParameters, bytes: u32) {
+    pub fn worked_for(
+        &self,
+        standing: &mut Standing,
+        parameters: &DeviceParameters,
+        bytes: u32,
+        requests: u64,
+    ) {
         if parameters.worker_ns > 0 {
-            standing.worker_ns += parameters.worker_ns_of(u64::from(bytes));
+            standing.worker_ns += parameters.worker_ns_of(u64::from(bytes)) * requests;
             standing.worked += 1;
             if standing.worked >= Standing::TELL_AFTER {
                 standing.worked = 0;

@@ -5,7 +5,7 @@
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use dwell_policy::{Backlog, Route, Routes};
+use dwell_policy::{Backlog, Kind, Route, Routes};
 
 use crate::buffer::Pool;
 use crate::kernel::{Kernel, KernelQueue};
@@ -85,6 +85,11 @@ impl Source for AnySource {
     #[inline]
     fn routes(&self) -> Routes {
         each!(self, source => source.routes())
+    }
+
+    #[inline]
+    fn routes_alone(&self, kind: Kind) -> Routes {
+        each!(self, source => source.routes_alone(kind))
     }
 
     #[inline(always)]
@@ -228,6 +233,10 @@ where
 
     fn routes(&self) -> Routes {
         self.0.routes()
+    }
+
+    fn routes_alone(&self, kind: Kind) -> Routes {
+        self.0.routes_alone(kind)
     }
 
     fn call(&self, io: &Io) -> i32 {

@@ -206,7 +206,7 @@ where
         }
         self.in_flight.leave(entered);
         if let Some(admission) = &self.admission {
-            admission.worked_for(standing, &self.parameters, io.bytes());
+            admission.worked_for(standing, &self.parameters, io.bytes(), 1);
         }
         landed
     }

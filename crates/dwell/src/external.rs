@@ -23,6 +23,7 @@ use crate::source::Source;
 #[derive(Debug)]
 pub struct External {
     method: SpinMethod,
+    direct: bool,
     polled: AtomicBool,
     no_cache_first: AtomicBool,
 }
@@ -32,6 +33,7 @@ impl External {
     pub fn new(parameters: &DeviceParameters, direct: bool) -> Self {
         External {
             method: parameters.method,
+            direct,
             polled: AtomicBool::new(direct && parameters.polled),
             no_cache_first: AtomicBool::new(direct),
         }
@@ -52,6 +54,11 @@ impl Source for External {
     #[inline]
     fn routes(&self) -> Routes {
         kernel::offered(self.polled.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn routes_alone(&self, kind: Kind) -> Routes {
+        kernel::alone(self.routes(), kind, !self.direct, !self.caches())
     }
 
     #[inline]

@@ -105,6 +105,18 @@ pub fn offered(polled: bool) -> Routes {
     }
 }
 
+/// Of these routes, the ones for a lone request. Syncs and writes to the page cache wait within the
+/// file system, which io_uring leaves to a thread of the kernel's. So do reads through the cache
+/// where the file system cannot say that it would wait.
+pub(crate) fn alone(routes: Routes, kind: Kind, buffered: bool, refuses_nowait: bool) -> Routes {
+    let by_thread = match kind {
+        Kind::Sync => true,
+        Kind::Write => buffered,
+        Kind::Read => buffered && refuses_nowait,
+    };
+    if by_thread { Routes::INLINE } else { routes }
+}
+
 impl Source for Kernel {
     type Queue = KernelQueue;
 
@@ -141,6 +153,11 @@ impl Source for Kernel {
 
     fn routes(&self) -> Routes {
         offered(self.polled.load(Ordering::Relaxed))
+    }
+
+    #[inline]
+    fn routes_alone(&self, kind: Kind) -> Routes {
+        alone(self.routes(), kind, self.alignment <= 1, !self.caches())
     }
 
     #[inline(always)]

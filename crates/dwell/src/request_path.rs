@@ -61,7 +61,10 @@ where
     /// What a request of this file would put before its policy now, by a thread without history.
     #[inline]
     pub fn wait_of(&self, kind: Kind, size_bytes: u64, call: Call) -> Wait<'_> {
-        let routes = self.source.routes();
+        let routes = match call {
+            Call::Blocking => self.source.routes_alone(kind),
+            Call::Async => self.source.routes(),
+        };
         let mut load = self.admission.as_ref().map_or_else(Load::default, Admission::load);
         if self.shadow {
             // It uses none of the spinner limit, and so would have no lease.
@@ -363,7 +366,7 @@ where
                 None => {
                     counters.decided(would.route, mode, reason);
                     if let Some(admission) = &self.admission {
-                        admission.called(reason, &self.parameters, io.bytes());
+                        admission.called(reason);
                     }
                     return Considered::Call(self.in_flight.enter(io.bytes()));
                 }
@@ -398,7 +401,8 @@ where
         };
         self.in_flight.leave(entered);
         if let Some(admission) = admission {
-            admission.worked_for(&mut turn.standing, &self.parameters, io.bytes());
+            let (standing, bytes) = (&mut turn.standing, io.bytes());
+            admission.worked_for(standing, &self.parameters, bytes, stands_for);
         }
         if result == io.bytes() as i32 {
             turn.estimator.record(kind, u64::from(io.bytes()), mode, latency_ns);

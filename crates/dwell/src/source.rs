@@ -4,7 +4,7 @@
 
 use std::io;
 
-use dwell_policy::{Route, Routes};
+use dwell_policy::{Kind, Route, Routes};
 
 use crate::queue::{InHandler, Io, Queue};
 
@@ -64,6 +64,14 @@ pub trait Source: Send + Sync {
 
     /// The routes it offers at this moment.
     fn routes(&self) -> Routes;
+
+    /// Those for a request whose caller waits for it alone. A request that a ring would hand to a
+    /// thread of the kernel's goes by a call: the caller would wait for that thread, which may keep
+    /// the file open until the ring is looked at again.
+    fn routes_alone(&self, kind: Kind) -> Routes {
+        let _ = kind;
+        self.routes()
+    }
 
     /// The inline route: serves the request before it returns. Bytes transferred, or a negative
     /// error number. Only asked where [`Source::routes`] has it.

@@ -433,15 +433,50 @@ fn a_write_that_makes_a_file_longer_is_served_inline_and_one_within_it_is_not() 
     let directory = common::machine::disk();
     let path = directory.path().join("grows");
     std::fs::write(&path, [1; 4096]).unwrap();
-    let file = Options::new().write(true).policy(Arc::new(Spin)).open(&path).unwrap();
-    file.write_all_at(&[2; 4096], 4096).unwrap();
-    file.write_all_at(&[3; 8192], 4096).unwrap();
+    let options = || Options::new().write(true).policy(Arc::new(Spin));
+    let Ok(file) = options().direct(true).open(&path) else {
+        println!("SKIP: no direct I/O here");
+        return;
+    };
+    let of = |byte: u8, bytes: usize| {
+        let mut data = Aligned::new(bytes);
+        data.fill(byte);
+        data
+    };
+    file.write_all_at(&of(2, 4096), 4096).unwrap();
+    file.write_all_at(&of(3, 8192), 4096).unwrap();
     assert_eq!(file.stats().because(Reason::NoQueue), 2);
     if dwell::ring::unavailable().is_some() {
         println!("SKIP: no io_uring");
         return;
     }
-    file.write_all_at(&[4; 4096], 8192).unwrap();
+    file.write_all_at(&of(4, 4096), 8192).unwrap();
     assert_eq!(file.stats().because(Reason::NoQueue), 2);
     assert_eq!(std::fs::read(&path).unwrap(), [[1; 4096], [3; 4096], [4; 4096]].concat());
+}
+
+/// What io_uring leaves to a thread of its own would be one wake-up more. That thread may keep the
+/// file open after its end, too, until somebody looks at the ring.
+#[test]
+fn a_lone_request_for_which_the_kernel_has_a_thread_wait_goes_by_a_call() {
+    let directory = common::machine::disk();
+    let path = directory.path().join("waited");
+    std::fs::write(&path, [1; 8192]).unwrap();
+    let file = Options::new().write(true).policy(Arc::new(Spin)).open(&path).unwrap();
+    file.write_all_at(&[2; 4096], 4096).unwrap();
+    file.sync_data().unwrap();
+    file.sync().unwrap();
+    assert_eq!((file.stats().requests(), file.stats().because(Reason::NoQueue)), (3, 3));
+    // Of several in flight none may block its thread.
+    if dwell::ring::unavailable().is_none() {
+        let mut pipeline = file.pipeline::<Vec<u8>>(2).unwrap();
+        pipeline.write_at(vec![3; 4096], 0).map_err(|(error, _)| error).unwrap();
+        pipeline.sync(true).unwrap();
+        while let Some(done) = pipeline.next() {
+            done.result.unwrap();
+        }
+        drop(pipeline);
+        assert_eq!((file.stats().requests(), file.stats().because(Reason::NoQueue)), (5, 3));
+    }
+    assert_eq!(std::fs::read(&path).unwrap(), [[3; 4096], [2; 4096]].concat());
 }

@@ -78,7 +78,8 @@ where
         let Again { kind, bytes, asked, mode, reason, .. } = again;
         let before = counters.before(Route::Inline, mode, reason);
         let mut settled = Settled::new(counters, kind);
-        if let Some(stands_for) = learner.times(asked, before) {
+        let stands_for = learner.times(asked, before);
+        if let Some(stands_for) = stands_for {
             let began = clock::now();
             if learner.is_to_meter(asked, began) {
                 return None;
@@ -88,7 +89,10 @@ where
         }
         counters.decided(Route::Inline, mode, reason);
         if let Some(admission) = &self.admission {
-            admission.called(reason, &self.parameters, bytes as u32);
+            admission.called(reason);
+            if let Some(stands_for) = stands_for {
+                admission.worked(&self.parameters, bytes, stands_for);
+            }
         }
         Some(settled)
     }

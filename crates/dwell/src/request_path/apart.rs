@@ -89,7 +89,7 @@ where
             self.compare(kind, bytes as u64, started, latency_ns);
         }
         if let Some(admission) = &self.admission {
-            admission.worked(&self.parameters, u32::try_from(result).unwrap_or(0));
+            admission.worked(&self.parameters, u64::try_from(result).unwrap_or(0), 1);
         }
         Some(result)
     }
