@@ -26,6 +26,7 @@ pub use docs::{keep_results, regenerate_docs};
 pub use dwell_bench::verdict::{
     AGREES_WITHIN, Agreement, Better, EQUAL_WITHIN, RULES, Target, Verdict,
 };
+pub use shown::ESTIMATED;
 
 /// Longest time to sample a row at full effort, in seconds.
 pub const FULL_ROW_S: f64 = 600.0;

@@ -13,7 +13,7 @@ use dwell_advise::{Follow, Remedy, Seen, Tracer, advise};
 use super::lab::skip;
 use super::sampled::{enter, step};
 use super::{Lab, Progress, promise};
-use crate::figure::{FigureResult, Measured};
+use crate::figure::{ESTIMATED, FigureResult, Measured};
 use dwell_bench::fixture::State;
 use dwell_bench::loads::{Loads, Means};
 use dwell_bench::result::{Direction, Load, Pattern, Requests};
@@ -65,7 +65,7 @@ fn cases((state, kind, kib, write, stressors): Cell) -> [String; 2] {
     let direction = if write { "write" } else { "read" };
     let beside = if stressors == 0 { "idle" } else { "one stressor" };
     let cell = format!("{}{state}, {kib} KiB {direction}, {beside}", kind.as_str());
-    [format!("{cell}: estimated"), cell]
+    [format!("{cell}{ESTIMATED}"), cell]
 }
 
 /// V5.

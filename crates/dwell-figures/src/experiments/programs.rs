@@ -16,7 +16,7 @@ use super::sampled::{enter, learning, step, width};
 use super::script::{Script, available};
 use super::wrapped::{POLICY, Wrapping, open_to_all};
 use super::{Lab, Progress, promise};
-use crate::figure::FigureResult;
+use crate::figure::{ESTIMATED, FigureResult};
 use dwell_bench::compare::{Measured, Plan, Runs, UNTOUCHED, Wrapper};
 use dwell_bench::fixture::{Directory, half_noise};
 use dwell_bench::loads::Loads;
@@ -273,7 +273,7 @@ const ALL: &str = "all";
 /// The estimate, and what is measured after it.
 fn cases(program: &str, scene: &Scene) -> [String; 2] {
     let case = format!("{program}, {}", scene.name);
-    [format!("{case}: estimated"), case]
+    [format!("{case}{ESTIMATED}"), case]
 }
 
 fn takes_part(program: &str, scene: &Scene) -> bool {

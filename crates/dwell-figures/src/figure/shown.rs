@@ -13,17 +13,27 @@ use super::{Agreement, FULL_ROW_S, FigureResult, FigureRow};
 
 impl FigureResult {
     /// The result as a chart: one line per case that is not still to be measured, one
-    /// axis per unit.
+    /// axis per unit. An estimate stands beside what was measured after it.
     pub fn svg(&self) -> String {
+        let of = |case: &str| self.rows.iter().find(|row| row.case == case && !row.is_blank());
+        let estimate = |row: &FigureRow| of(&format!("{}{ESTIMATED}", row.case));
         let dot = |row: &FigureRow| DotRow {
             label: row.case.clone(),
             measured: row.measured.map(|v| (v, row.low.unwrap_or(v), row.high.unwrap_or(v))),
             target: row.target,
             paper: row.paper_range,
-            text: in_chart(row),
+            text: match estimate(row) {
+                Some(estimate) => {
+                    let estimated = with_unit(estimate.measured, &estimate.unit);
+                    format!("{}  estimated {estimated}", in_chart(row))
+                }
+                None => in_chart(row),
+            },
         };
         let none = self.rows.iter().all(FigureRow::is_blank);
-        let is_shown = |row: &&FigureRow| none || !row.is_blank();
+        let is_beside_another =
+            |row: &FigureRow| row.case.strip_suffix(ESTIMATED).and_then(of).is_some();
+        let is_shown = |row: &&FigureRow| none || !row.is_blank() && !is_beside_another(row);
         let panel = |unit: &String| Panel {
             axis_label: match unit.as_str() {
                 "×" => "Ratio (×)".into(),
@@ -102,6 +112,9 @@ impl FigureRow {
         [case, paper, target, with_interval(self) + &note]
     }
 }
+
+/// What a case ends with that is an estimate of the case of that name.
+pub const ESTIMATED: &str = ": estimated";
 
 /// What stands in a cell for nothing.
 const NOTHING: &str = "–";

@@ -164,6 +164,18 @@ fn saved_results_come_back() {
 }
 
 #[test]
+fn an_estimate_is_drawn_beside_the_gain_that_was_measured_after_it() {
+    let mut result = FigureResult::new("V5", Machine::default()).unwrap();
+    let estimated = result.rows.iter().find_map(|row| row.case.strip_suffix(ESTIMATED));
+    let case = estimated.unwrap().to_owned();
+    result.measured(&format!("{case}{ESTIMATED}"), Measured::exact(1.25)).unwrap();
+    assert!(result.svg().contains(ESTIMATED));
+    result.measured(&case, Measured::exact(1.5)).unwrap();
+    let svg = result.svg();
+    assert!(svg.contains("estimated 1.25×") && !svg.contains(ESTIMATED));
+}
+
+#[test]
 fn every_figure_can_be_drawn_and_written_unmeasured() {
     for id in catalogue().figures.keys() {
         let result = FigureResult::new(id, Machine::default()).unwrap();
