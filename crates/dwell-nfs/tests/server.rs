@@ -7,11 +7,15 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::Command;
 use std::rc::Rc;
+use std::time::Duration;
 
 use common::{Quiet, on_server, same, tree};
 use dwell::executor::Executor;
-use dwell_bench::fixture::{Export, Ganesha, in_own_network, lose_datagrams};
+use dwell_bench::fixture::{
+    Export, FileSystem, Ganesha, LoopOnTmpfs, in_own_network, lose_datagrams,
+};
 use dwell_nfs::client::{Client, exports};
 use dwell_nfs::connection::Payload;
 use dwell_nfs::copy::{self, Options, Threads};
@@ -92,7 +96,7 @@ fn a_fifth_of_all_datagrams_lost_changes_no_byte() {
     fs::create_dir(&exported).unwrap();
     on_server(&[Export::directory(&exported)], false, |server| {
         let source = dir.path().join("data");
-        fs::write(&source, common::noise(3 << 20)).unwrap();
+        fs::write(&source, common::noise(1 << 20)).unwrap();
         let path = format!("{}/data", exported.display());
         let address = server.address(&path, "&proto=udp&size=8192");
         if let Err(why) = lose_datagrams(Ganesha::PORT, 10) {
@@ -123,6 +127,39 @@ fn a_server_is_not_told_that_its_answer_is_lost() {
     if let Err::<(), _>(why) = ran.flatten() {
         println!("SKIP: {why}");
     }
+}
+
+/// nfs-ganesha 4 crashes when it receives a change a fifth time while it is still at it.
+#[test]
+fn a_server_whose_file_system_stands_still_is_not_flooded_with_copies() {
+    let made = LoopOnTmpfs::blank(64 << 20)
+        .and_then(|device| FileSystem::new(Box::new(device), "ext4", Path::new("/dev/shm")));
+    let system = match made {
+        Ok(system) => system,
+        Err(why) => return println!("SKIP: {why}"),
+    };
+    let served = system.path();
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let source = dir.path().join("source");
+    tree(&source);
+    on_server(&[Export::directory(served)], false, |server| {
+        let path = format!("{}/tree", served.display());
+        let address = server.address(&path, "&proto=udp");
+        let freeze = |how| {
+            let done = Command::new("fsfreeze").arg(how).arg(served).status();
+            assert!(done.unwrap().success());
+        };
+        std::thread::scope(|scope| {
+            freeze("--freeze");
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_secs(3));
+                freeze("--unfreeze");
+            });
+            copy(source.to_str().unwrap(), &address, WHOLE).unwrap();
+        });
+        assert_eq!(server.ended(), None);
+        same(&source, &served.join("tree"));
+    });
 }
 
 #[test]

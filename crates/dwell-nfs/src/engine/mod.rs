@@ -309,10 +309,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 Transport::Stream => Ns::MAX,
                 Transport::Datagram => {
                     let rtt = &self.rtt[request.class as usize];
-                    let Settings { first_resend_ns, least_resend_ns, .. } = self.settings;
-                    let after =
-                        rtt.resend_after_ns(request.sends, first_resend_ns, least_resend_ns);
-                    now.saturating_add(after)
+                    now.saturating_add(timers::resend_after_ns(request, rtt, &self.settings))
                 }
             };
             self.to_send.pop_front();

@@ -126,7 +126,7 @@ fn accepted(xid: u32, results: usize) -> Vec<u8> {
 #[test]
 fn a_lost_request_is_sent_again_with_its_xid_ever_more_slowly() {
     let mut play = Play::new(|s| s.give_up_ns = 1000 * MS, Transport::Datagram);
-    play.write(7, 8);
+    play.read(7, 8);
     play.at(0);
     for _ in 0..4 {
         let at = play.engine.next_timer().unwrap();
@@ -174,14 +174,39 @@ fn a_write_keeps_its_xid_so_that_a_late_copy_cannot_undo_a_later_write() {
     let mut play = Play::new(|s| s.give_up_ns = 60_000 * MS, Transport::Datagram);
     play.write(7, 8);
     play.at(0);
-    for _ in 0..15 {
+    for _ in 0..8 {
         let at = play.engine.next_timer().unwrap();
         play.at(at);
     }
-    assert_eq!(play.engine.counters().resends, 15);
+    assert_eq!(play.engine.counters().resends, 8);
     assert!(play.told.lines().all(|line| line.ends_with("sends [1]")), "{}", play.told);
     play.answer(1);
     assert_eq!(play.engine.pending(), 0);
+}
+
+#[test]
+fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
+    let mut play = Play::new(|s| s.give_up_ns = 60_000 * MS, Transport::Datagram);
+    // It has answered at once so far.
+    play.write(7, 8);
+    play.at(0);
+    play.answer(1);
+    play.write(8, 8);
+    play.at(0);
+    for _ in 0..5 {
+        let at = play.engine.next_timer().unwrap();
+        play.at(at);
+    }
+    play.told(
+        "0 ms: sends [1]
+         0 ms: 7 ends: Ok(100)
+         0 ms: sends [2]
+         1 ms: sends [2]
+         101 ms: sends [2]
+         1101 ms: sends [2]
+         11101 ms: sends [2]
+         21101 ms: sends [2]",
+    );
 }
 
 /// A server that refused a call as one of its own failures.

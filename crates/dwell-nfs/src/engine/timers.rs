@@ -4,13 +4,31 @@
 use dwell_policy::Ns;
 
 use super::window::WAITING_MOST;
-use super::{Done, Engine, Failure, Request, Transport};
+use super::{Done, Engine, Failure, Request, Rtt, Settings, Transport};
 use crate::procedure::Class;
 use crate::rpc::record::MARK_BYTES;
 
 /// Sends after which a request may get another XID, if it changes nothing: with an answer due in
 /// milliseconds, some tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
+
+/// After the second, third and later sends of a request that makes the server work, at the least.
+/// One copy may be for a lost datagram; more mean that the server is slow, and make it slower:
+/// nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at the fourth.
+const COPIES_NS: [Ns; 3] = [100_000_000, 1_000_000_000, 10_000_000_000];
+
+/// When to send a datagram again after it was sent the last time.
+pub(super) fn resend_after_ns<P>(request: &Request<P>, rtt: &Rtt, settings: &Settings) -> Ns {
+    let Settings { first_resend_ns, least_resend_ns, .. } = *settings;
+    let after_ns = rtt.resend_after_ns(request.sends, first_resend_ns, least_resend_ns);
+    match (request.class, request.sends) {
+        (Class::Metadata | Class::Listing | Class::Read, _) | (_, ..=1) => after_ns,
+        (Class::Change | Class::Write | Class::Commit, sends) => {
+            let copies = (sends as usize - 2).min(COPIES_NS.len() - 1);
+            after_ns.max(COPIES_NS[copies])
+        }
+    }
+}
 
 impl<P: AsRef<[u8]>> Engine<P> {
     /// Looks which timers are over: requests are sent again, or fail. `false` when the stream is to
