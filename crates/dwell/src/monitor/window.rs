@@ -36,6 +36,14 @@ pub(super) struct Core {
 /// Most kernel worker time per spun time that is believed.
 const MAX_WORKER_SHARE: f64 = 8.0;
 
+/// Runnable threads that count as Dwell's own: the monitor, those that spin, and one that blocks
+/// for its requests, with the kernel thread that works for it. To itself a thread is no competitor.
+/// The kernel may count both as runnable while either waits for the other.
+fn own_runnable(signals: u64, spinning: u32) -> u32 {
+    let blocks = signals & REQUESTED != 0;
+    1 + spinning.max(u32::from(blocks)) + u32::from(signals & WORKED != 0)
+}
+
 impl Core {
     pub(super) fn new(config: Config, shared: &Shared) -> Core {
         let mut sources = Sources::open();
@@ -88,7 +96,7 @@ impl Core {
                 .1
                 .wrapping_sub(self.prev_totals.1)
                 .min(elapsed_ns.saturating_mul(now.cpus.len() as u64)),
-            runnable: 1 + permits.active,
+            runnable: own_runnable(signals, permits.active),
             ..OwnUse::default()
         };
         own.spin_ns = own.burnt_ns(&self.prev, &now);
@@ -174,5 +182,19 @@ impl Core {
             self.last_load.may_spin = true;
             shared.publish(self.last_load);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_blocks_is_as_little_a_competitor_to_itself_as_one_that_spins() {
+        assert_eq!(own_runnable(0, 0), 1);
+        assert_eq!(own_runnable(REQUESTED, 0), 2);
+        assert_eq!(own_runnable(REQUESTED, 1), 2);
+        assert_eq!(own_runnable(REQUESTED | WORKED, 0), 3);
+        assert_eq!(own_runnable(REQUESTED | WORKED, 4), 6);
     }
 }
