@@ -247,8 +247,8 @@ impl Member {
             let all = theirs.iter().map(|word| word.count_ones()).sum::<u32>();
             let spinners = table.get(slot, field).min(255) as u32;
             let spinners = (spinners * self.shared_cpus(theirs)).checked_div(all)?;
-            // One that has just ended must not keep a spinner from the next, so it is asked for even
-            // before it is suspected.
+            // One that has just ended must not keep a spinner from the next, so the kernel is asked
+            // even before anything is suspected.
             let lives = || table.silent_periods(slot, now_ns) < LATE_PERIODS && !gone(identity);
             (spinners > 0 && lives()).then_some((slot, spinners))
         })
