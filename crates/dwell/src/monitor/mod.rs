@@ -142,8 +142,8 @@ impl SystemMonitor {
     /// What its thread is called.
     pub const THREAD_NAME: &str = "dwell-monitor";
 
-    /// Takes a first sample and starts the thread. Until the first window is over, the published
-    /// load says that nobody may spin.
+    /// Takes a first sample and starts the thread. Until the first window is over, nobody may spin
+    /// but a first thread that asks while nothing else is runnable.
     ///
     /// # Errors
     /// A field of `config` that is out of its range, or a thread or memory that was refused.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One window of the monitor: sample, assess, share the limit, publish.
 
-use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess};
+use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess, before_first_window};
 use super::host::HostPage;
 use super::limit::{Demand, HARDLY_ANYBODY, SpinnerLimit, WindowUse, room};
 use super::member::{Ask, Report};
@@ -47,29 +47,33 @@ fn own_runnable(signals: u64, spinning: u32) -> u32 {
 impl Core {
     pub(super) fn new(config: Config, shared: &Shared) -> Core {
         let mut sources = Sources::open();
-        let host = match &config.host_page {
+        let mut host = match &config.host_page {
             Some(path) => HostPage::open(path, config.sharing),
             None => HostPage::none(),
         };
-        let nothing = Sample::default();
-        let mut hysteresis = Hysteresis::default();
-        let mut blind = assess(&nothing, &nothing, &OwnUse::default(), &config, &mut hysteresis);
-        (blind.limit_permits, blind.off) = (false, config.off_switch.is_off());
-        shared.publish(blind);
+        let prev = sources.sample();
+        let mut load = before_first_window(&prev, &config);
+        load.off = config.off_switch.is_off();
+        if load.limit_permits {
+            let cpus = prev.cpus.iter().map(|times| times.cpu);
+            let report = Report { period_ms: config.window_ms(), ..Report::default() };
+            host.report(prev.at_ns, cpus, &report);
+        }
+        shared.publish(load);
         shared.set_allowance(config.spin_cap.map(|_| 0));
         Core {
-            prev: sources.sample(),
+            prev,
             prev_permits: shared.permits(),
             prev_totals: shared.totals(),
             config,
             sources,
             host,
-            hysteresis,
+            hysteresis: Hysteresis::default(),
             limit: SpinnerLimit::default(),
             demand: Demand::default(),
             worker_share: 0.0,
-            last_limit: 0,
-            last_load: blind,
+            last_limit: u32::from(load.limit_permits),
+            last_load: load,
             requested: false,
             dozes_next: false,
             cost: Cost::default(),
