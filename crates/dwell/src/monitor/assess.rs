@@ -197,17 +197,8 @@ pub fn assess(
     load
 }
 
-/// The load before the first window. Where nothing is runnable but the thread that asks, one
-/// spinner may be had, as on an idle machine; else nobody may spin.
-pub fn before_first_window(now: &Sample, config: &Config) -> Load {
-    let threshold = config.threshold.map_or(natural_threshold(now.effective_cpus()), f64::from);
-    let is_alone = now.procs_running == 1;
-    let mut load = if is_alone { Load::new(0.0, 0.0, threshold as f32) } else { blind(threshold) };
-    (load.may_spin, load.limit_permits) = (false, is_alone);
-    load
-}
-
-fn blind(threshold: f64) -> Load {
+/// Where nothing can be seen: the CPUs count as full.
+pub fn blind(threshold: f64) -> Load {
     let mut load = Load::new(1.0, 1.0, threshold.min(0.99) as f32);
     (load.may_spin, load.fits_one) = (false, false);
     load
@@ -313,20 +304,6 @@ mod tests {
         let load =
             assess(&prev, &now, &OwnUse::default(), &Config::default(), &mut Hysteresis::default());
         assert_eq!((load.others() * 100.0).round(), 75.0);
-    }
-
-    #[test]
-    fn before_the_first_window_an_idle_machine_has_one_spinner_for_who_asks() {
-        let with = |procs_running| {
-            let now = Sample { procs_running, ..sample(0, &[(0, 0), (0, 0)]) };
-            before_first_window(&now, &Config::default())
-        };
-        let alone = with(1);
-        assert!(alone.limit_permits && !alone.may_spin && !alone.others_above() && alone.fits_one);
-        // Beside others, and where the kernel does not say.
-        for load in [with(2), with(0)] {
-            assert!(!load.limit_permits && !load.may_spin && load.others_above());
-        }
     }
 
     #[test]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! One window of the monitor: sample, assess, share the limit, publish.
 
-use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess, before_first_window};
+use super::assess::{Hysteresis, OwnUse, Sample, TOLERANCE_CPUS, assess, blind, natural_threshold};
 use super::host::HostPage;
 use super::limit::{Demand, HARDLY_ANYBODY, SpinnerLimit, WindowUse, room};
 use super::member::{Ask, Report};
@@ -42,6 +42,16 @@ const MAX_WORKER_SHARE: f64 = 8.0;
 fn own_runnable(signals: u64, spinning: u32) -> u32 {
     let blocks = signals & REQUESTED != 0;
     1 + spinning.max(u32::from(blocks)) + u32::from(signals & WORKED != 0)
+}
+
+/// The load before the first window. Where nothing is runnable but the thread that asks, one
+/// spinner may be had, as on an idle machine; else nobody may spin.
+fn before_first_window(now: &Sample, config: &Config) -> Load {
+    let threshold = config.threshold.map_or(natural_threshold(now.effective_cpus()), f64::from);
+    let is_alone = now.procs_running == 1;
+    let mut load = if is_alone { Load::new(0.0, 0.0, threshold as f32) } else { blind(threshold) };
+    (load.may_spin, load.limit_permits) = (false, is_alone);
+    load
 }
 
 impl Core {
@@ -192,6 +202,20 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn before_the_first_window_an_idle_machine_has_one_spinner_for_who_asks() {
+        let with = |procs_running| {
+            let now = Sample { procs_running, ..Sample::default() };
+            before_first_window(&now, &Config::default())
+        };
+        let alone = with(1);
+        assert!(alone.limit_permits && !alone.may_spin && !alone.others_above() && alone.fits_one);
+        // Beside others, and where the kernel does not say.
+        for load in [with(2), with(0)] {
+            assert!(!load.limit_permits && !load.may_spin && load.others_above());
+        }
+    }
 
     #[test]
     fn a_thread_that_blocks_is_as_little_a_competitor_to_itself_as_one_that_spins() {
