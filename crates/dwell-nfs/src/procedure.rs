@@ -25,6 +25,12 @@ impl Class {
     /// How many there are.
     pub const COUNT: usize = 6;
 
+    /// Whether requests of this class change something, so that a late copy of one could undo a
+    /// later one.
+    pub const fn changes(self) -> bool {
+        matches!(self, Class::Change | Class::Write)
+    }
+
     /// Whether requests of this class move data, so that the window follows them.
     pub const fn is_data(self) -> bool {
         matches!(self, Class::Read | Class::Write)

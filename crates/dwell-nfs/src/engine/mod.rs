@@ -143,6 +143,8 @@ pub struct Engine<P> {
     pushed_at: Ns,
     up: bool,
     heard_at: Ns,
+    /// When the change was sent that was sent last of those that one copy got answered.
+    change_answered: Ns,
     records: Records,
     window: Window,
     rtt: [Rtt; Class::COUNT],
@@ -182,6 +184,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             pushed_at: 0,
             up: false,
             heard_at: 0,
+            change_answered: 0,
             records: Records::new(1 << 12),
             rtt: Default::default(),
             smallest: [0; Class::COUNT],
@@ -309,7 +312,10 @@ impl<P: AsRef<[u8]>> Engine<P> {
                 Transport::Stream => Ns::MAX,
                 Transport::Datagram => {
                     let rtt = &self.rtt[request.class as usize];
-                    now.saturating_add(timers::resend_after_ns(request, rtt, &self.settings))
+                    let Settings { first_resend_ns, least_resend_ns, .. } = self.settings;
+                    let after =
+                        rtt.resend_after_ns(request.sends, first_resend_ns, least_resend_ns);
+                    now.saturating_add(after)
                 }
             };
             self.to_send.pop_front();
@@ -422,6 +428,9 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if request.sends == 1 {
             let took_ns = now.saturating_sub(request.sent_at);
             self.rtt[class].sample(now, took_ns);
+            if request.class.changes() {
+                self.change_answered = self.change_answered.max(request.sent_at);
+            }
             if request.class.is_data() {
                 self.window.answered(took_ns, self.rtt[class].least_ns(), full);
             }
@@ -438,7 +447,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
     /// request, it could be carried out twice, the older copy last; so it is sent again as it is.
     fn is_at_it(&mut self, now: Ns, xid: u32) -> bool {
         let Some(request) = self.outstanding.get_mut(xid) else { return false };
-        if request.sends == 1 || !matches!(request.class, Class::Write | Class::Change) {
+        if request.sends == 1 || !request.class.changes() {
             return false;
         }
         request.resend_at = now.saturating_add(REFUSED_NS << request.sends.min(8));

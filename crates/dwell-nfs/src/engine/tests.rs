@@ -209,6 +209,44 @@ fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
     );
 }
 
+#[test]
+fn what_later_ones_overtook_was_lost_and_is_sent_again_sooner() {
+    let mut play = Play::new(|s| s.give_up_ns = 4_000 * MS, Transport::Datagram);
+    play.write(7, 8);
+    play.at(0);
+    play.answer(1);
+    play.write(8, 8);
+    play.at(0);
+    for xid in 3..6 {
+        let at = play.engine.next_timer().unwrap();
+        play.at(at);
+        play.write(9, 8);
+        play.at(at + 1);
+        play.answer(xid);
+    }
+    // And once more well before it is given up.
+    for _ in 0..2 {
+        let at = play.engine.next_timer().unwrap();
+        play.at(at);
+    }
+    play.told(
+        "0 ms: sends [1]
+         0 ms: 7 ends: Ok(100)
+         0 ms: sends [2]
+         1 ms: sends [2]
+         1 ms: sends [3]
+         1 ms: 9 ends: Ok(100)
+         11 ms: sends [2]
+         11 ms: sends [4]
+         11 ms: 9 ends: Ok(100)
+         111 ms: sends [2]
+         111 ms: sends [5]
+         111 ms: 9 ends: Ok(100)
+         1111 ms: sends [2]
+         2555 ms: sends [2]",
+    );
+}
+
 /// A server that refused a call as one of its own failures.
 fn failed(xid: u32) -> Vec<u8> {
     [xid, 1, 0, 0, 0, 5].into_iter().flat_map(|word: u32| word.to_be_bytes()).collect()

@@ -4,31 +4,20 @@
 use dwell_policy::Ns;
 
 use super::window::WAITING_MOST;
-use super::{Done, Engine, Failure, Request, Rtt, Settings, Transport};
-use crate::procedure::Class;
+use super::{Done, Engine, Failure, Request, Transport};
 use crate::rpc::record::MARK_BYTES;
 
 /// Sends after which a request may get another XID, if it changes nothing: with an answer due in
 /// milliseconds, some tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
 
-/// After the second, third and later sends of a request that makes the server work, at the least.
-/// One copy may be for a lost datagram; more mean that the server is slow, and make it slower:
-/// nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at the fourth.
+/// What changes something is sent again so long after its second, third and later sends at the
+/// earliest. One copy may be for a lost datagram; more mean that the server is slow, and make it
+/// slower: nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at the
+/// fourth.
 const COPIES_NS: [Ns; 3] = [100_000_000, 1_000_000_000, 10_000_000_000];
-
-/// When to send a datagram again after it was sent the last time.
-pub(super) fn resend_after_ns<P>(request: &Request<P>, rtt: &Rtt, settings: &Settings) -> Ns {
-    let Settings { first_resend_ns, least_resend_ns, .. } = *settings;
-    let after_ns = rtt.resend_after_ns(request.sends, first_resend_ns, least_resend_ns);
-    match (request.class, request.sends) {
-        (Class::Metadata | Class::Listing | Class::Read, _) | (_, ..=1) => after_ns,
-        (Class::Change | Class::Write | Class::Commit, sends) => {
-            let copies = (sends as usize - 2).min(COPIES_NS.len() - 1);
-            after_ns.max(COPIES_NS[copies])
-        }
-    }
-}
+/// Of that time where the server has answered a change that was sent later.
+const OVERTAKEN: Ns = 10;
 
 impl<P: AsRef<[u8]>> Engine<P> {
     /// Looks which timers are over: requests are sent again, or fail. `false` when the stream is to
@@ -112,7 +101,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
             return false;
         }
         let late: Vec<u32> = (self.outstanding.iter())
-            .filter(|request| request.sends > 0 && now >= request.resend_at)
+            .filter(|request| request.sends > 0 && now >= self.resend_due(request))
             .map(|request| request.xid)
             .collect();
         let late: Vec<u32> = late.into_iter().filter(|xid| !self.to_send.contains(xid)).collect();
@@ -128,13 +117,27 @@ impl<P: AsRef<[u8]>> Engine<P> {
         true
     }
 
+    /// When a request is sent again, if nothing comes before. A last copy goes out well before it is
+    /// given up.
+    fn resend_due(&self, request: &Request<P>) -> Ns {
+        let is_datagram = self.settings.transport == Transport::Datagram;
+        if !is_datagram || !request.class.changes() || request.sends < 2 {
+            return request.resend_at;
+        }
+        let copies = (request.sends as usize - 2).min(COPIES_NS.len() - 1);
+        let is_overtaken = self.change_answered > request.sent_at;
+        let wait_ns = COPIES_NS[copies] / if is_overtaken { OVERTAKEN } else { 1 };
+        let rest_ns = request.give_up_at.saturating_sub(request.sent_at);
+        request.resend_at.max(request.sent_at.saturating_add(wait_ns.min(rest_ns / 2)))
+    }
+
     /// The request's XID from now on. A server may keep dropping what it takes for a copy of a
     /// request that it is still at; what changes nothing is at last sent as a new one. What changes
     /// something keeps its XID: by that the server tells a late copy of it, which must not undo
     /// what was changed later.
     fn renewed(&mut self, xid: u32) -> u32 {
         let may = |request: &Request<P>| {
-            !matches!(request.class, Class::Change | Class::Write)
+            !request.class.changes()
                 && request.sends >= RENEW_AFTER_SENDS
                 && request.sends.is_multiple_of(2)
         };
@@ -169,7 +172,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
     fn first_resend_at(&self) -> Ns {
         let sent = self.outstanding.iter().filter(|request| request.sends > 0);
         sent.filter(|request| request.resend_at != Ns::MAX && !self.to_send.contains(&request.xid))
-            .map(|request| request.resend_at)
+            .map(|request| self.resend_due(request))
             .min()
             .unwrap_or(Ns::MAX)
     }

@@ -49,7 +49,8 @@ pub struct OwnUse {
     pub peers_ns: Ns,
     /// The part of `peers_ns` that was spun inside our own control group.
     pub peers_in_group_ns: Ns,
-    /// Runnable threads of Dwell itself: the monitor, and those that spin.
+    /// Runnable threads that count as Dwell's own: those of the monitor, of spinning, and of one
+    /// thread that blocks.
     pub runnable: u32,
 }
 

@@ -247,10 +247,16 @@ impl Member {
             let all = theirs.iter().map(|word| word.count_ones()).sum::<u32>();
             let spinners = table.get(slot, field).min(255) as u32;
             let spinners = (spinners * self.shared_cpus(theirs)).checked_div(all)?;
-            // One that has just ended must not keep a spinner from the next, so the kernel is asked
-            // even before anything is suspected.
-            let lives = || table.silent_periods(slot, now_ns) < LATE_PERIODS && !gone(identity);
-            (spinners > 0 && lives()).then_some((slot, spinners))
+            // Who ended must not keep a spinner from the next until that suspects it: the kernel is
+            // asked as soon as a sign of life is overdue.
+            let lives = || match table.silent_periods(slot, now_ns) {
+                0 => true,
+                LATE_PERIODS.. => false,
+                _ => !gone(identity),
+            };
+            // What this process had before an exec is in its own way.
+            let is_other = identity != self.identity;
+            (is_other && spinners > 0 && lives()).then_some((slot, spinners))
         })
     }
 

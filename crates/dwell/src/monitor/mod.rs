@@ -142,8 +142,8 @@ impl SystemMonitor {
     /// What its thread is called.
     pub const THREAD_NAME: &str = "dwell-monitor";
 
-    /// Takes a first sample and starts the thread. Until the first window is over, nobody may spin
-    /// but a first thread that asks while nothing else is runnable.
+    /// Takes a first sample and starts the thread. Until the first window is over, nobody may spin;
+    /// if nothing else was runnable at the start, one thread may that asks.
     ///
     /// # Errors
     /// A field of `config` that is out of its range, or a thread or memory that was refused.

@@ -174,8 +174,8 @@ fn a_killed_process_counts_no_more_and_its_slot_is_reclaimed() {
         host.processes[i].alive = false;
         host.processes[i].held = 0;
     }
-    // A window in which the others look, and one after which a turn counts.
-    host.run(2_500 + 2 * WINDOW_MS, |_| ());
+    // A silent window, one in which the others look, and one after which a turn counts.
+    host.run(2_500 + 3 * WINDOW_MS, |_| ());
     assert_eq!(host.taken(), 4);
     host.run(2_500 + 15 * WINDOW_MS, |_| ());
     let table = Table::new(&host.page).unwrap();

@@ -82,7 +82,7 @@ fn a_first_spin_is_allowed_within_the_window_in_which_it_is_wanted() {
 }
 
 #[test]
-fn nobody_may_spin_before_the_first_window_and_alone_the_budget_is_all_ours() {
+fn nobody_spins_unasked_before_the_first_window_and_alone_the_budget_is_all_ours() {
     let config =
         Config { window: Duration::from_secs(1), threshold: Some(1.0), ..Config::default() };
     let monitor = SystemMonitor::start(config).unwrap();

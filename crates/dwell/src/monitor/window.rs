@@ -36,19 +36,19 @@ pub(super) struct Core {
 /// Most kernel worker time per spun time that is believed.
 const MAX_WORKER_SHARE: f64 = 8.0;
 
-/// Runnable threads that count as Dwell's own: the monitor, those that spin, and one that blocks
-/// for its requests, with the kernel thread that works for it. To itself a thread is no competitor.
-/// The kernel may count both as runnable while either waits for the other.
+/// Runnable threads that count as Dwell's own: the monitor, and those that spin; where none does, one
+/// that blocks for its requests, and the kernel thread that works for it. To itself a thread is no
+/// competitor. The kernel may count both as runnable while either waits for the other.
 fn own_runnable(signals: u64, spinning: u32) -> u32 {
-    let blocks = signals & REQUESTED != 0;
-    1 + spinning.max(u32::from(blocks)) + u32::from(signals & WORKED != 0)
+    let raised = |signal| u32::from(signals & signal != 0);
+    1 + if spinning > 0 { spinning } else { raised(REQUESTED) + raised(WORKED) }
 }
 
 /// The load before the first window. Where nothing is runnable but the thread that asks, one
 /// spinner may be had, as on an idle machine; else nobody may spin.
 fn before_first_window(now: &Sample, config: &Config) -> Load {
     let threshold = config.threshold.map_or(natural_threshold(now.effective_cpus()), f64::from);
-    let is_alone = now.procs_running == 1;
+    let is_alone = now.procs_running == 1 && !now.cpus.is_empty() && config.spin_cap.is_none();
     let mut load = if is_alone { Load::new(0.0, 0.0, threshold as f32) } else { blind(threshold) };
     (load.may_spin, load.limit_permits) = (false, is_alone);
     load
@@ -201,12 +201,14 @@ impl Core {
 
 #[cfg(test)]
 mod tests {
+    use super::super::procstat::CpuTimes;
     use super::*;
 
     #[test]
     fn before_the_first_window_an_idle_machine_has_one_spinner_for_who_asks() {
         let with = |procs_running| {
-            let now = Sample { procs_running, ..Sample::default() };
+            let cpus = vec![CpuTimes::default(); 2];
+            let now = Sample { procs_running, cpus, ..Sample::default() };
             before_first_window(&now, &Config::default())
         };
         let alone = with(1);
@@ -223,6 +225,7 @@ mod tests {
         assert_eq!(own_runnable(REQUESTED, 0), 2);
         assert_eq!(own_runnable(REQUESTED, 1), 2);
         assert_eq!(own_runnable(REQUESTED | WORKED, 0), 3);
-        assert_eq!(own_runnable(REQUESTED | WORKED, 4), 6);
+        // Its worker takes its CPU time from others.
+        assert_eq!(own_runnable(REQUESTED | WORKED, 4), 5);
     }
 }
