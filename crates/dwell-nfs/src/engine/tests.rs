@@ -210,7 +210,7 @@ fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
 }
 
 #[test]
-fn what_later_ones_overtook_was_lost_and_is_sent_again_sooner() {
+fn a_change_that_later_ones_overtook_was_lost_and_is_sent_again_sooner() {
     let mut play = Play::new(|s| s.give_up_ns = 4_000 * MS, Transport::Datagram);
     play.write(7, 8);
     play.at(0);

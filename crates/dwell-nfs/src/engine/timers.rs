@@ -117,7 +117,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         true
     }
 
-    /// When a request is sent again, if nothing comes before. A last copy goes out well before it is
+    /// When a request is sent again, if nothing comes before. One copy goes out well before it is
     /// given up.
     fn resend_due(&self, request: &Request<P>) -> Ns {
         let is_datagram = self.settings.transport == Transport::Datagram;

@@ -247,8 +247,8 @@ impl Member {
             let all = theirs.iter().map(|word| word.count_ones()).sum::<u32>();
             let spinners = table.get(slot, field).min(255) as u32;
             let spinners = (spinners * self.shared_cpus(theirs)).checked_div(all)?;
-            // Who ended must not keep a spinner from the next until that suspects it: the kernel is
-            // asked as soon as a sign of life is overdue.
+            // The kernel is asked as soon as a sign of life is overdue: a process that has ended
+            // must not keep a spinner from the next.
             let lives = || match table.silent_periods(slot, now_ns) {
                 0 => true,
                 LATE_PERIODS.. => false,

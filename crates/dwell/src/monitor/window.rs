@@ -36,9 +36,9 @@ pub(super) struct Core {
 /// Most kernel worker time per spun time that is believed.
 const MAX_WORKER_SHARE: f64 = 8.0;
 
-/// Runnable threads that count as Dwell's own: the monitor, and those that spin; where none does, one
-/// that blocks for its requests, and the kernel thread that works for it. To itself a thread is no
-/// competitor. The kernel may count both as runnable while either waits for the other.
+/// Runnable threads that count as Dwell's own: the monitor, and those that spin; where none does,
+/// one that blocks for its requests, and the kernel thread that works for it. To itself a thread is
+/// no competitor. The kernel may count both as runnable while either waits for the other.
 fn own_runnable(signals: u64, spinning: u32) -> u32 {
     let raised = |signal| u32::from(signals & signal != 0);
     1 + if spinning > 0 { spinning } else { raised(REQUESTED) + raised(WORKED) }
