@@ -428,7 +428,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
         if request.sends == 1 {
             let took_ns = now.saturating_sub(request.sent_at);
             self.rtt[class].sample(now, took_ns);
-            if request.class.changes() {
+            if request.class == Class::Change {
                 self.change_answered = self.change_answered.max(request.sent_at);
             }
             if request.class.is_data() {

@@ -5,13 +5,14 @@ use dwell_policy::Ns;
 
 use super::window::WAITING_MOST;
 use super::{Done, Engine, Failure, Request, Transport};
+use crate::procedure::Class;
 use crate::rpc::record::MARK_BYTES;
 
 /// Sends after which a request may get another XID, if it changes nothing: with an answer due in
 /// milliseconds, some tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
 
-/// What changes something is sent again so long after its second, third and later sends at the
+/// A change of a directory is sent again so long after its second, third and later sends at the
 /// earliest. One copy may be for a lost datagram; more mean that the server is slow, and make it
 /// slower: nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at the
 /// fourth.
@@ -121,7 +122,7 @@ impl<P: AsRef<[u8]>> Engine<P> {
     /// given up.
     fn resend_due(&self, request: &Request<P>) -> Ns {
         let is_datagram = self.settings.transport == Transport::Datagram;
-        if !is_datagram || !request.class.changes() || request.sends < 2 {
+        if !is_datagram || request.class != Class::Change || request.sends < 2 {
             return request.resend_at;
         }
         let copies = (request.sends as usize - 2).min(COPIES_NS.len() - 1);
