@@ -189,15 +189,20 @@ fn a_write_keeps_its_xid_so_that_a_late_copy_cannot_undo_a_later_write() {
     assert_eq!(play.engine.pending(), 0);
 }
 
-#[test]
-fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
-    let mut play = Play::new(|s| s.give_up_ns = 60_000 * MS, Transport::Datagram);
-    // It has answered at once so far.
+/// A change, of a server that has answered one at once.
+fn changing(give_up_ns: Ns) -> Play {
+    let mut play = Play::new(|s| s.give_up_ns = give_up_ns, Transport::Datagram);
     play.change(7);
     play.at(0);
     play.answer(1);
     play.change(8);
     play.at(0);
+    play
+}
+
+#[test]
+fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
+    let mut play = changing(60_000 * MS);
     for _ in 0..5 {
         let at = play.engine.next_timer().unwrap();
         play.at(at);
@@ -216,12 +221,7 @@ fn a_slow_server_gets_few_copies_of_what_makes_it_work() {
 
 #[test]
 fn a_change_that_later_ones_overtook_was_lost_and_is_sent_again_sooner() {
-    let mut play = Play::new(|s| s.give_up_ns = 4_000 * MS, Transport::Datagram);
-    play.change(7);
-    play.at(0);
-    play.answer(1);
-    play.change(8);
-    play.at(0);
+    let mut play = changing(4_000 * MS);
     for xid in 3..6 {
         let at = play.engine.next_timer().unwrap();
         play.at(at);
