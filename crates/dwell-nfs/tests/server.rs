@@ -96,7 +96,7 @@ fn a_fifth_of_all_datagrams_lost_changes_no_byte() {
     fs::create_dir(&exported).unwrap();
     on_server(&[Export::directory(&exported)], false, |server| {
         let source = dir.path().join("data");
-        fs::write(&source, common::noise(1 << 20)).unwrap();
+        fs::write(&source, common::noise(3 << 20)).unwrap();
         let path = format!("{}/data", exported.display());
         let address = server.address(&path, "&proto=udp&size=8192");
         if let Err(why) = lose_datagrams(Ganesha::PORT, 10) {

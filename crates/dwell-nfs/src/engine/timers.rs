@@ -12,10 +12,10 @@ use crate::rpc::record::MARK_BYTES;
 /// milliseconds, some tenths of a second.
 const RENEW_AFTER_SENDS: u32 = 6;
 
-/// A change of a directory is sent again so long after its second, third and later sends at the
-/// earliest. One copy may be for a lost datagram; more mean that the server is slow, and make it
-/// slower: nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at the
-/// fourth.
+/// A change of names or attributes is sent again so long after its second, third and later sends
+/// at the earliest. One copy may be for a lost datagram; more mean that the server is slow, and
+/// make it slower: nfs-ganesha 4 keeps three copies of a change that it is still at, and crashes at
+/// the fourth.
 const COPIES_NS: [Ns; 3] = [100_000_000, 1_000_000_000, 10_000_000_000];
 /// Of that time where the server has answered a change that was sent later.
 const OVERTAKEN: Ns = 10;
