@@ -478,7 +478,7 @@ impl Switchback {
         let is_long = |arm: Arm, rival: &Rival| {
             let is_dear = rival.told.cost_ns >= self.level * TOO_DEAR_FOR_LONG;
             let takes_from_others = self.others_above && arm.spins();
-            rival.is_long() && !is_dear && !takes_from_others
+            rival.is_long() && !is_dear && !takes_from_others && self.is_first_of_kind(arm)
         };
         let next = match (doubted, due) {
             (Some((arm, _)), _) => Some((arm, Trial::Recheck)),

@@ -72,6 +72,15 @@ impl Switchback {
         }
     }
 
+    /// Whether no other arm that blocks, or none that spins, cost less. Such arms settle alike, so
+    /// that one of them tells of all.
+    pub(super) fn is_first_of_kind(&self, arm: Arm) -> bool {
+        let cost_ns = self.rivals[arm as usize].told.cost_ns;
+        let alike = self.others().filter(|(other, _)| other.spins() == arm.spins());
+        let known = alike.map(|(_, rival)| rival.told.cost_ns).filter(|cost_ns| *cost_ns > 0.0);
+        known.fold(f64::INFINITY, f64::min) >= cost_ns
+    }
+
     /// The arm that promises most, once no other is about to be tried.
     pub(super) fn best_promise(&self) -> Option<Arm> {
         if self.others().any(|(_, rival)| rival.promise == 0.0 && rival.due <= self.active) {

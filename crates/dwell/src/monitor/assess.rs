@@ -116,6 +116,13 @@ pub fn natural_threshold(effective_cpus: f64) -> f64 {
 /// knows no such tolerance.
 pub const TOLERANCE_CPUS: f64 = 0.25;
 
+/// Utilisation by others below which few that are runnable keep each other from no CPU: of two that
+/// share one with a spinner, each has a third of it. Threads that run for microseconds are runnable
+/// at the end of a window as often as those that compute, and the worker of a spinner is too. Of
+/// many, a low priority may be why they use so little.
+const SEEN_AT_ALL: f64 = 0.15;
+const MANY_A_CPU: u32 = 2;
+
 /// The load of the window between two samples; `may_spin` is left `true`.
 ///
 /// The larger of two fractions counts: the CPUs' utilisation by others, and, under a CPU quota,
@@ -191,7 +198,9 @@ pub fn assess(
     state.fits_none = load.others_above()
         && (config.threshold.is_some() || others > natural + more || state.crowded && was_crowded);
     let was_outnumbered = state.outnumbered;
-    state.outnumbered = now.online > 0 && runnable >= now.online;
+    let is_many = runnable >= now.online.saturating_mul(MANY_A_CPU);
+    state.outnumbered =
+        now.online > 0 && runnable >= now.online && (is_many || others >= SEEN_AT_ALL);
     state.full = state.outnumbered && was_outnumbered && config.threshold.is_none();
     load.fits_one = !state.fits_none;
     state.last = Some(load);
@@ -383,12 +392,15 @@ mod tests {
     #[test]
     fn cpus_are_full_once_two_windows_ended_with_a_thread_for_each() {
         let prev = sample(0, &[(0, 0); 2]);
-        for (threshold, seen) in [(None, [false, true, false]), (Some(1.0), [false; 3])] {
+        let (never, once) = ([false; 3], [false, true, false]);
+        // Few threads that hardly run fill none; many may be starved.
+        let cases = [(None, 30, 0, once), (None, 10, 0, never), (None, 10, 4, once)];
+        for (threshold, busy, more, seen) in cases.into_iter().chain([(Some(1.0), 30, 4, never)]) {
             let config = Config { threshold, ..Config::default() };
             let mut state = Hysteresis::default();
-            let full = [4, 5, 3].map(|running| {
+            let full = [4, 5, 3].map(|running| running + more).map(|running| {
                 // Two of the machine's CPUs are not ours.
-                let mut now = sample(1000, &[(30, 70); 2]);
+                let mut now = sample(1000, &[(busy, 100 - busy); 2]);
                 (now.online, now.procs_running) = (4, running);
                 assess(&prev, &now, &OwnUse::default(), &config, &mut state);
                 state.full
