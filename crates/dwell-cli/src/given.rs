@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! What a command line names, looked at before anything is measured.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -134,6 +135,34 @@ pub fn new_output(path: &Path, force: bool) -> Result<()> {
     }
 }
 
+/// What a measurement writes over: a file or device that holds something only with --force, and one
+/// in use never.
+///
+/// # Errors
+/// What it would lose, or who uses it.
+pub fn overwritten(paths: &[PathBuf], force: bool) -> Result<()> {
+    for path in paths {
+        let name = path.display();
+        let (is_device, holds) = match is_scheme(path) {
+            true => (false, !path.to_string_lossy().starts_with("emu:")),
+            false => {
+                let found = path.metadata().with_context(|| format!("cannot look at {name}"))?;
+                let is_device = found.file_type().is_block_device();
+                (is_device, is_device || found.blocks() > 0)
+            }
+        };
+        if holds && !force {
+            bail!("{name}: --write overwrites what it holds; --force allows that");
+        }
+        // The kernel gives a device that is mounted, swapped to or part of another to nobody else.
+        let exclusive = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+        if is_device && exclusive.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+            bail!("{name}: is in use (mounted, swap, or part of another device); not written");
+        }
+    }
+    Ok(())
+}
+
 /// A program of an option's, if one is named.
 ///
 /// # Errors
@@ -189,6 +218,20 @@ pub fn baseline(baseline: &str, measured: &[String]) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_holds_something_is_overwritten_by_force_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (empty, full) = (dir.path().join("empty"), dir.path().join("full"));
+        File::create(&empty).unwrap().set_len(1 << 20).unwrap();
+        std::fs::write(&full, vec![1; 1 << 16]).unwrap();
+        File::open(&full).unwrap().sync_all().unwrap();
+        assert!(overwritten(&[empty.clone(), "emu:z-nand".into()], false).is_ok());
+        let error = overwritten(&[empty, full.clone()], false).unwrap_err().to_string();
+        assert!(error.contains("full: --write overwrites what it holds"), "{error}");
+        assert!(overwritten(&[full], true).is_ok());
+        assert!(overwritten(&["chan:mount/file".into()], false).is_err());
+    }
 
     #[test]
     fn a_path_that_cannot_be_read_or_written_is_named() {

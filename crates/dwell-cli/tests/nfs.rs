@@ -92,6 +92,39 @@ fn commands_do_what_they_say() {
 }
 
 #[test]
+fn a_bench_writes_over_no_file_that_holds_something() {
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let ran = in_own_network(|| {
+        let server = Ganesha::start(&[Export::directory(dir.path())], false)?;
+        let out = dir.path().join("out");
+        let bench = |file: &Path, more: &[&str]| {
+            let address = server.address(&file.display().to_string(), "");
+            let words = ["bench", "nfs", &address, "--contenders", "async", "--no-auto"];
+            let few = ["--windows", "2", "--rounds", "1", "--bytes", "64k", "-o"];
+            dwell(&[&words[..], &few, &[out.to_str().unwrap()], more].concat())
+        };
+        let (short, long) = (dir.path().join("short"), dir.path().join("long"));
+        fs::write(&short, vec![7; 3000]).unwrap();
+        fs::write(&long, vec![7; 70_000]).unwrap();
+        for more in [&[][..], &["--read"]] {
+            let done = bench(&short, more);
+            assert!(said(&done).contains("holds 3000 bytes; --force"), "{}", said(&done));
+            assert!(fs::read(&short).unwrap() == vec![7; 3000]);
+        }
+        let done = bench(&long, &["--read"]);
+        assert!(done.status.success(), "{}", said(&done));
+        assert!(fs::read(&long).unwrap() == vec![7; 70_000]);
+        let done = bench(&long, &["--force"]);
+        assert!(done.status.success(), "{}", said(&done));
+        assert!(fs::read(&long).unwrap()[..65536].iter().all(|&byte| byte != 7));
+        Ok::<(), Unavailable>(())
+    });
+    if let Err(why) = ran.and_then(|ran| ran) {
+        println!("SKIP: {why}");
+    }
+}
+
+#[test]
 fn an_export_is_mounted_used_and_unmounted() {
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let (exported, at) = (dir.path().join("export"), dir.path().join("at"));

@@ -219,6 +219,7 @@ fn several_words_that_are_wrong_together_are_status_2() {
         ("bench io file --bystanders 2", "none is started"),
         ("bench io file --sizes 0", "at least 1 byte"),
         ("bench io file file", "named twice"),
+        ("bench io file --force", "--write"),
         ("bench io emu:no-such", "not a preset"),
         ("bench io nfs://x", "no export"),
         ("bench workload varmail --on loop,loop", "named twice"),
@@ -270,6 +271,7 @@ fn several_words_that_are_wrong_together_are_status_2() {
     ] {
         place.check(&words(line), 2, "dwell: ", says);
     }
+    place.check(&["profile", "rm", ""].map(str::to_owned), 2, "dwell: ", "NAME");
 }
 
 #[test]
@@ -281,6 +283,7 @@ fn nothing_is_measured_where_the_machine_lacks_what_is_asked_for() {
         ("bench io file --sizes 3000", "not a multiple of the block"),
         ("bench io file --sizes 4M", "larger than what it holds"),
         ("bench io tiny", "larger than what it holds"),
+        ("bench io file --write", "--force allows that"),
         ("bench io file --scheduler no-such", "no-such"),
         ("bench io file --samples x.txt", ".csv or .parquet"),
         ("bench io file --policies peer:no-such,block", "peers"),

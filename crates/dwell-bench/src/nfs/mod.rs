@@ -86,11 +86,28 @@ impl Job {
         Ok(RoundResult { bytes: self.bytes, requests: self.requests(), ..cost.round() })
     }
 
-    /// Makes the file that is to be read.
+    /// Bytes of the file that it would write over. A file that is to be read and is long enough is
+    /// left as it is.
+    ///
+    /// # Errors
+    /// What the server says.
+    pub fn overwrites(&self) -> Result<u64> {
+        let held = one_thread::held(&self.url)?.unwrap_or(0);
+        Ok(if self.is_readable(held) { 0 } else { held })
+    }
+
+    fn is_readable(&self, held: u64) -> bool {
+        self.direction == Direction::Read && held >= self.bytes
+    }
+
+    /// Makes the file that is to be read, unless it is there.
     ///
     /// # Errors
     /// What the server says.
     pub fn prepare(&self) -> Result<()> {
+        if one_thread::held(&self.url)?.is_some_and(|held| self.is_readable(held)) {
+            return Ok(());
+        }
         let writing = Job { direction: Direction::Write, ..self.clone() };
         one_thread::run(&writing, WindowKind::Fixed(8)).map(|_| ())
     }

@@ -17,6 +17,16 @@ use super::Job;
 use crate::result::Direction;
 use crate::usage::{Cost, Meter, Scope};
 
+/// How many bytes the file holds, if it is there.
+pub fn held(url: &Url) -> Result<Option<u64>> {
+    let executor = Executor::new().context("setting up the executor")?;
+    let tasks = executor.handle();
+    executor.block_on(async {
+        let client = Client::mount(&tasks, url).await?;
+        Ok(client.find_followed(url).await?.map(|found| found.attributes.bytes))
+    })
+}
+
 /// Moves the file once.
 pub fn run(job: &Job, window: WindowKind) -> Result<Cost> {
     let executor = Executor::new().context("setting up the executor")?;

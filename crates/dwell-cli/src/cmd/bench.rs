@@ -70,9 +70,12 @@ pub struct Io {
     /// Order of the offsets
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rand")]
     pattern: Vec<PatternArg>,
-    /// Also measure writes: overwrites what PATH holds
+    /// Also measure writes: overwrites PATH, if it holds something only with --force
     #[arg(long)]
     write: bool,
+    /// Overwrite what PATH holds
+    #[arg(long, requires = "write")]
+    force: bool,
     /// What else it starts: nothing; CPU stressors; four I/O programs on the same device; nine
     /// arithmetic processes; four slow readers of a file in the working directory; bystanders whose
     /// speed is measured
@@ -327,6 +330,9 @@ impl Io {
             }
         }
         given::subjects(&self.paths)?;
+        if self.write {
+            given::overwritten(&self.paths, self.force)?;
+        }
         given::output(self.samples.as_deref())?;
         given::program(self.peers_program.as_deref())?;
         Ok(())

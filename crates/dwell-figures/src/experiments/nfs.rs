@@ -21,7 +21,7 @@ use dwell_bench::result::{Direction, Load, Metric, RoundResult, Row, Run, pair};
 use dwell_bench::stats::Summary;
 
 /// What all are measured against.
-pub(super) const SERVER: &str = "nfs-ganesha on loopback, in memory, data thrown away";
+pub(super) const SERVER: &str = "nfs-ganesha on loopback, on CPUs of its own, in memory";
 const SIZE_BYTES: u32 = 8192;
 const BYTES: u64 = 32 << 20;
 /// On a slow link a file that is so much shorter takes as long.
@@ -32,7 +32,8 @@ const MOST: u32 = 32;
 const LOST_OF_100: u32 = 2;
 const SLOW_MEGABITS: u32 = 200;
 
-/// Works with a server in a network of its own, while this thread shows the progress.
+/// Works with a server in a network of its own and on CPUs of its own, while this thread shows the
+/// progress.
 pub(super) fn beside_server<T: Send>(
     progress: &mut Progress<'_>,
     work: impl FnOnce(&Ganesha, &mut Progress<'_>) -> Result<T> + Send,
@@ -50,7 +51,7 @@ pub(super) fn beside_server_of<T: Send>(
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             in_own_network(|| {
-                let server = Ganesha::start(exports, false)?;
+                let (server, _) = Ganesha::start_apart(exports)?;
                 Ok(work(&server, &mut |what, share| {
                     // Nobody hears it any more when the program ends.
                     let _ = sender.send((what.to_owned(), share));

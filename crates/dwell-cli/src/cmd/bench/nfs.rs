@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use dwell_bench::fixture::{Export, Ganesha, in_own_network};
 use dwell_bench::nfs::{self, ASYNC, DYNAMIC, Job, Plan, SHARED, SPREAD, SYNC, THREADS};
@@ -19,7 +19,7 @@ use crate::{given, size};
 /// What to measure, and how.
 #[derive(Args)]
 pub struct Nfs {
-    /// A file on a server, to be written and read: nfs://server/export/file. Without it, as root, a
+    /// A file on a server, to be written or read: nfs://server/export/file. Without it, as root, a
     /// server of its own (nfs-ganesha) that keeps no data
     #[arg(value_parser = address)]
     address: Option<String>,
@@ -49,9 +49,12 @@ pub struct Nfs {
     /// Connections that the one thread's requests are spread over
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     connections: u32,
-    /// Read instead of writing
+    /// Read instead of writing; the file is written first, unless it is long enough
     #[arg(long)]
     read: bool,
+    /// Overwrite what the file holds
+    #[arg(long)]
+    force: bool,
     /// Interleaved rounds
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
@@ -97,9 +100,9 @@ impl Nfs {
             return self.measure(address, "a server that was named");
         }
         in_own_network(|| {
-            let server = Ganesha::start(&[Export::memory("/mem")], false)?;
+            let (server, place) = Ganesha::start_apart(&[Export::memory("/mem")])?;
             let address = server.address("/mem/file", "");
-            self.measure(&address, "nfs-ganesha on loopback, in memory, data thrown away")
+            self.measure(&address, &format!("nfs-ganesha {place}, in memory, data thrown away"))
         })?
     }
 
@@ -115,6 +118,10 @@ impl Nfs {
         let direction = if self.read { Direction::Read } else { Direction::Write };
         let size_bytes = u32::try_from(self.size).unwrap_or(u32::MAX);
         let job = Job { url, size_bytes, bytes: self.bytes, direction };
+        let lost = if self.force { 0 } else { job.overwrites()? };
+        if lost > 0 {
+            bail!("{}: holds {lost} bytes; --force overwrites them", job.url);
+        }
         let mut entries: Vec<(String, u32)> = (self.windows.iter())
             .flat_map(|window| self.contenders.iter().map(|name| (name.clone(), *window)))
             .collect();
