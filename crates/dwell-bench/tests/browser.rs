@@ -98,6 +98,7 @@ fn messages_of_a_page_on_the_console_are_heard() {
 /// window.
 const LAYOUT: &str = r#"<script>
 const complain = what => console.error("layout: " + what);
+document.querySelectorAll("details").forEach(part => part.open = true);
 for (const svg of document.querySelectorAll("svg")) {
   const frame = svg.getBoundingClientRect();
   const texts = [...svg.querySelectorAll("text")].filter(text => text.textContent.trim());

@@ -16,6 +16,9 @@ use crate::{
     units,
 };
 
+/// Charts of a setting that answer something by themselves; the others are folded away.
+const ANSWERS: usize = 2;
+
 const STYLE: &str = include_str!("style.css");
 
 /// The report as HTML.
@@ -143,20 +146,27 @@ fn contenders(run: &Run) -> Markup {
 fn section(run: &Run, number: usize, setting: &Setting) -> Markup {
     let rows: Vec<&Row> = run.rows.iter().filter(|row| row.setting == *setting).collect();
     let note = rows.iter().find_map(|row| row.emulated.as_deref());
+    let charts = plots::all(run, setting, &rows);
+    let (answers, more) = charts.split_at(charts.len().min(ANSWERS));
     html! {
         section id={ "setting-" (number + 1) } {
             h2 { (setting) }
             @if let Some(note) = note { p.note { strong { "Emulated device. " } (note) } }
-            div.charts {
-                @for (svg, bars) in plots::all(run, setting, &rows) {
-                    figure.bars[bars] { (PreEscaped(svg)) }
-                }
-            }
+            (drawn(answers))
             details {
-                summary { "The figures" }
+                summary { "In absolute numbers" }
+                (drawn(more))
                 (figures(run, &rows))
                 (events_of(&rows))
             }
+        }
+    }
+}
+
+fn drawn(charts: &[(String, bool)]) -> Markup {
+    html! {
+        div.charts {
+            @for (svg, bars) in charts { figure.bars[*bars] { (PreEscaped(svg)) } }
         }
     }
 }

@@ -10,22 +10,23 @@ use crate::{
     units,
 };
 
-/// The charts of one setting; those of bars may be as long as a page.
+/// The charts of one setting: what is gained and what it costs, then absolute numbers. Those of
+/// bars may be as long as a page.
 pub(super) fn all(run: &Run, setting: &Setting, rows: &[&Row]) -> Vec<(String, bool)> {
     let plots = Plots { run, setting, rows };
     if setting.requests().is_none() && in_order(rows.iter().map(|row| row.size_bytes)).len() < 2 {
         // Without a size to draw over, bars; latencies only of work whose requests are timed.
         let is_timed = plots.most(|r| r.p50_ns as f64) > 0.0;
         let latencies = is_timed.then(|| plots.latencies());
-        let others = [plots.switches(), plots.cpu()];
-        let bars = std::iter::once(plots.operations()).chain(latencies).chain(others);
+        let first = [plots.operations(), plots.cpu()].into_iter();
+        let bars = first.chain(latencies).chain([plots.switches()]);
         return bars.map(|bars| (bars.svg(), false)).collect();
     }
     vec![
-        (plots.throughput().svg(), false),
         (plots.ratio(Metric::Throughput, "Throughput").svg(), false),
-        (plots.latency().svg(), false),
         (plots.ratio(Metric::CpuPerRequest, "CPU time per request").svg(), false),
+        (plots.throughput().svg(), false),
+        (plots.latency().svg(), false),
         (plots.switches().svg(), true),
         (plots.cpu().svg(), true),
     ]
