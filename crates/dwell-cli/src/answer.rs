@@ -55,6 +55,33 @@ fn told(usage: &clap::Error) -> ExitCode {
     }
     let text = usage.render().to_string();
     let text = text.strip_prefix("error: ").map(|what| format!("dwell: {what}")).unwrap_or(text);
-    let _ = io::stderr().write_all(text.as_bytes());
+    let _ = io::stderr().write_all(in_first_line(&text).as_bytes());
     ExitCode::from(WRONG)
+}
+
+/// A message whose first line names what the indented lines after it list.
+fn in_first_line(text: &str) -> String {
+    let (first, rest) = text.split_once('\n').unwrap_or((text, ""));
+    if !first.ends_with(':') {
+        return text.to_owned();
+    }
+    let listed: Vec<&str> = rest.lines().take_while(|line| line.starts_with("  ")).collect();
+    let after: Vec<&str> = rest.lines().skip(listed.len()).collect();
+    let listed: Vec<&str> = listed.into_iter().map(str::trim).collect();
+    format!("{first} {}\n{}\n", listed.join(", "), after.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_first_line_names_what_is_missing() {
+        let text = "dwell: were not provided:\n  --out <FILE>\n  <DIR>\n\nUsage: dwell\n";
+        assert_eq!(
+            in_first_line(text),
+            "dwell: were not provided: --out <FILE>, <DIR>\n\nUsage: dwell\n"
+        );
+        assert_eq!(in_first_line("dwell: wrong\n  x\n"), "dwell: wrong\n  x\n");
+    }
 }

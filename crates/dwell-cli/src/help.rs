@@ -212,16 +212,38 @@ impl Pages {
         fs::write(&page, markdown()).with_context(|| failed(&page))?;
         clap_mangen::generate_to(command(), &man).with_context(|| failed(&man))?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            generate_to(shell, &mut command(), "dwell", &completions)
+            generate_to(shell, &mut shown(&command()), "dwell", &completions)
                 .with_context(|| failed(&completions))?;
         }
         Ok(())
     }
 }
 
+/// A command without hidden commands, which completions would offer.
+fn shown(command: &Command) -> Command {
+    let mut bare = Command::new(command.get_name().to_owned())
+        .args(command.get_arguments())
+        .groups(command.get_groups().cloned());
+    if let Some(about) = command.get_about() {
+        bare = bare.about(about.clone());
+    }
+    bare.subcommands(command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(shown))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn completions_offer_nothing_hidden() {
+        let place = tempfile::tempdir().unwrap();
+        Pages { dir: place.path().into() }.write().unwrap();
+        for name in ["dwell.bash", "_dwell", "dwell.fish"] {
+            let text = fs::read_to_string(place.path().join("completions").join(name)).unwrap();
+            assert!(text.contains("advise"), "{name}");
+            assert!(!text.contains("crunch"), "{name}");
+        }
+    }
 
     #[test]
     fn the_book_lists_every_command() {

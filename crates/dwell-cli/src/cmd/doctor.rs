@@ -141,7 +141,8 @@ fn in_short(
     off: Option<&Off>,
 ) -> String {
     if !lacking.is_empty() {
-        return screen.paint(Tone::Bad, "✗ Dwell does not work here as it is: see the last line");
+        let text = format!("✗ Dwell does not work here as it is: {}", lacking.join("; "));
+        return screen.paint(Tone::Bad, &text);
     }
     let fewer = capabilities.iter().filter(|one| one.state != State::Works);
     let fewer: Vec<&str> = fewer.map(|one| one.name).collect();

@@ -35,6 +35,7 @@ enum Action {
     /// Remove a profile
     Rm {
         /// Its name, or the identity of a device to remove all of that device
+        #[arg(value_parser = clap::builder::NonEmptyStringValueParser::new())]
         name: String,
         /// Print JSON: a list of the removed names
         #[arg(long)]

@@ -7,6 +7,7 @@ mod workloads;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -233,8 +234,10 @@ impl Cut {
         }
         given::new_output(&self.out, self.force)?;
         let mut progress = Progress::of("cut");
-        let written = cut::cut(&mut trace, &self.out, self.skip, self.limit, &mut |done| {
-            progress.show("copying", done as f64 / total);
+        let written = whole(&self.out, |out| {
+            cut::cut(&mut trace, out, self.skip, self.limit, &mut |done| {
+                progress.show("copying", done as f64 / total);
+            })
         });
         progress.finish();
         told(&self.out, written?)
@@ -244,6 +247,23 @@ impl Cut {
 fn same_file(a: &Path, b: &Path) -> bool {
     let real = |path: &Path| std::fs::canonicalize(path).ok();
     real(a).is_some() && real(a) == real(b)
+}
+
+/// Has a file written under another name beside its own, which it gets once it is whole.
+fn whole<T>(out: &Path, write: impl FnOnce(&Path) -> dwell_trace::Result<T>) -> Result<T> {
+    // A pipe or a device stays what it is.
+    if out.metadata().is_ok_and(|there| !there.is_file()) {
+        return Ok(write(out)?);
+    }
+    let dir = out.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let dir = dir.unwrap_or(Path::new("."));
+    let file = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o666))
+        .tempfile_in(dir)
+        .with_context(|| format!("cannot write in {}", dir.display()))?;
+    let written = write(file.path())?;
+    file.persist(out).with_context(|| format!("cannot write {}", out.display()))?;
+    Ok(written)
 }
 
 fn told(out: &Path, written: dwell_trace::Written) -> Result<()> {
@@ -265,10 +285,11 @@ impl Import {
             }
         };
         given::new_output(&self.out, self.force)?;
-        let written =
-            import::lackey(&mut text, &self.text, &self.out, self.limit, &mut |instructions| {
+        let written = whole(&self.out, |out| {
+            import::lackey(&mut text, &self.text, out, self.limit, &mut |instructions| {
                 progress.show(&so_far(instructions, started), 0.0);
-            });
+            })
+        });
         progress.finish();
         told(&self.out, written?)
     }
