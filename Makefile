@@ -50,8 +50,8 @@ NEEDS_DEBIANS := debootstrap:debootstrap mke2fs:e2fsprogs strip:binutils
 NEEDS_TEST := $(NEEDS_TRACE) qemu-system-x86_64:qemu-system-x86 busybox:busybox-static dmsetup:dmsetup mkfs.ext4:e2fsprogs losetup:mount fio:fio pkg-config:pkg-config patch:patch fusermount3:fuse3 setfacl:acl setpriv:util-linux ip:iproute2
 # The server that NFS is tested against.
 NEEDS_TEST += ganesha.nfsd:nfs-ganesha /usr/lib/*/ganesha/libfsalvfs.so:nfs-ganesha-vfs /usr/lib/*/ganesha/libfsalmem.so:nfs-ganesha-mem rpcbind:rpcbind nft:nftables tc:iproute2
-# An NFS client that is looked for when it is measured.
-NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev
+# NFS clients that are looked for when they are measured.
+NEEDS_PEERS := /usr/lib/*/libnfs.so:libnfs-dev nfs-cp:libnfs-utils
 NEEDS_UMAP := git:git cmake:cmake c++:g++
 NEEDS_AARCH64 := aarch64-linux-gnu-gcc:gcc-aarch64-linux-gnu /usr/aarch64-linux-gnu/include/stdio.h:libc6-dev-arm64-cross qemu-aarch64:qemu-user
 # What tests/programs runs, beside fio; the long form runs more.
