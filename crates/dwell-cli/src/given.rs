@@ -3,7 +3,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
@@ -11,7 +11,8 @@ use dwell::device::Device;
 use dwell::emulated::Spec;
 use dwell::open::is_scheme;
 use dwell_nfs::url::Url;
-use rustix::fs::{Access, access};
+use rustix::fs::{Access, SeekFrom, access, seek};
+use rustix::io::Errno;
 
 use crate::answer::wrong;
 
@@ -146,9 +147,10 @@ pub fn overwritten(paths: &[PathBuf], force: bool) -> Result<()> {
         let (is_device, holds) = match is_scheme(path) {
             true => (false, !path.to_string_lossy().starts_with("emu:")),
             false => {
-                let found = path.metadata().with_context(|| format!("cannot look at {name}"))?;
-                let is_device = found.file_type().is_block_device();
-                (is_device, is_device || found.blocks() > 0)
+                let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
+                let is_device = file.metadata()?.file_type().is_block_device();
+                let no_data = seek(&file, SeekFrom::Data(0)) == Err(Errno::NXIO);
+                (is_device, is_device || !no_data)
             }
         };
         if holds && !force {

@@ -219,15 +219,18 @@ impl Pages {
     }
 }
 
-/// A command without hidden commands, which completions would offer.
+/// A command without what is hidden of it, which completions would offer.
 fn shown(command: &Command) -> Command {
     let mut bare = Command::new(command.get_name().to_owned())
-        .args(command.get_arguments())
-        .groups(command.get_groups().cloned());
-    if let Some(about) = command.get_about() {
-        bare = bare.about(about.clone());
+        .args(command.get_arguments().filter(|arg| !arg.is_hide_set()))
+        .subcommands(command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(shown));
+    if let Some(version) = command.get_version() {
+        bare = bare.version(version.to_owned());
     }
-    bare.subcommands(command.get_subcommands().filter(|sub| !sub.is_hide_set()).map(shown))
+    match command.get_about() {
+        Some(about) => bare.about(about.clone()),
+        None => bare,
+    }
 }
 
 #[cfg(test)]
@@ -240,8 +243,11 @@ mod tests {
         Pages { dir: place.path().into() }.write().unwrap();
         for name in ["dwell.bash", "_dwell", "dwell.fish"] {
             let text = fs::read_to_string(place.path().join("completions").join(name)).unwrap();
-            assert!(text.contains("advise"), "{name}");
-            assert!(!text.contains("crunch"), "{name}");
+            for (word, is_there) in
+                [("advise", true), ("version", true), ("crunch", false), ("hasty-probe", false)]
+            {
+                assert_eq!(text.contains(word), is_there, "{name}: {word}");
+            }
         }
     }
 

@@ -141,8 +141,8 @@ fn in_short(
     off: Option<&Off>,
 ) -> String {
     if !lacking.is_empty() {
-        let text = format!("✗ Dwell does not work here as it is: {}", lacking.join("; "));
-        return screen.paint(Tone::Bad, &text);
+        let why = show::one_line(&lacking.join("; "));
+        return screen.paint(Tone::Bad, &format!("✗ Dwell does not work here as it is: {why}"));
     }
     let fewer = capabilities.iter().filter(|one| one.state != State::Works);
     let fewer: Vec<&str> = fewer.map(|one| one.name).collect();

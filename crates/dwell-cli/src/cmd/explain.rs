@@ -10,7 +10,7 @@ use dwell::learner::LearnerSummary;
 use dwell::monitor::SystemMonitor;
 use dwell::policies;
 use dwell::policy::{Check, CpuSignal, Looked};
-use dwell::{Decision, Kind, Mode, Reason, Route};
+use dwell::{Decision, Kind, Mode, Route};
 use dwell_bench::units;
 use dwell_host::profile::Beneath;
 use dwell_host::settings::{Set, Settings, Waiting};
@@ -19,12 +19,16 @@ use dwell_policy::switchback::MARGIN;
 use dwell_policy::{Arm, Backlog, Call, Learned, Load, Wait};
 
 mod facts;
+mod reasons;
+mod told;
 
 use super::off;
 use crate::runtime_dir::runtime_dir;
 use crate::show::{self, Screen, Tone, finished};
 use crate::{given, places, settings, size};
 use facts::facts;
+use reasons::reason;
+use told::{Checked, Decided, Known, Note, Told};
 
 /// Show how a request would be decided: each check in order, with its values
 #[derive(clap::Args)]
@@ -72,6 +76,9 @@ pub struct Args {
         value_parser = clap::value_parser!(u32).range(1..=4096)
     )]
     depth: u32,
+    /// Print JSON: the decision, the checks, what is known of each mode, and notes
+    #[arg(long)]
+    json: bool,
 }
 
 impl Args {
@@ -118,60 +125,77 @@ pub fn run(args: &Args) -> Result<()> {
     policy.explain(&wait, &mut |check| checks.push(check));
     let decision = policy.choose(&wait);
 
-    let screen = Screen::stdout();
     let learns = policy.goal().is_some();
-    let mut text = String::new();
+    let mut notes = Vec::new();
     if let Some(off) = places::off_switch().off() {
-        let what =
-            format!("Dwell is {}; the kernel serves every request as usual", off::words(&off));
-        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
+        let what = off::words(&off);
+        let text = format!("Dwell is {what}; the kernel serves every request as usual");
+        notes.push(Note { about: "off", text });
     }
-    let cost_ns = known.as_ref().map(|known| known.arms[known.incumbent as usize].cost_ns);
-    text += &verdict(&screen, &decision, learns, cost_ns);
-    text += &format!("\n{}", facts(&screen, args, &beneath, &wait, seen));
-    let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
-    text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
+    let is_off = !notes.is_empty();
     if let (Some(_), Some(why)) = (policy.goal(), monitor.forgets_because()) {
-        text += &screen.labelled_in(Tone::Warning, "! forgets ", why);
+        notes.push(Note { about: "forgets", text: why.to_owned() });
     }
     if let Some(why) = monitor.alone_because() {
-        let what = format!("the spinner limit with no other process: {why}");
-        text += &screen.labelled_in(Tone::Warning, "! unshared", &what);
+        let text = format!("the spinner limit with no other process: {why}");
+        notes.push(Note { about: "unshared", text });
     }
-    if let Some(why) = &opening.left_alone {
-        text += &screen.labelled_in(Tone::Warning, "! alone   ", why);
-    }
+    notes.extend(opening.left_alone.clone().map(|text| Note { about: "alone", text }));
     if opening.shadow {
-        let what = "decisions are recorded, and the kernel serves every request as usual";
-        text += &screen.labelled_in(Tone::Warning, "! shadow  ", what);
+        let text = "decisions are recorded, and the kernel serves every request as usual";
+        notes.push(Note { about: "shadow", text: text.to_owned() });
     }
     if let Some(share) = opening.steer {
-        let what = format!("only {share} are steered; the kernel serves the others as usual");
-        text += &screen.labelled_in(Tone::Warning, "! part    ", &what);
+        let text = format!("only {share} are steered; the kernel serves the others as usual");
+        notes.push(Note { about: "part", text });
     }
     if let Some(cap) = settings.spin_cap.as_ref().map(|set| set.value) {
-        let what = format!(
+        let text = format!(
             "a process spins away at most {} of its CPUs; beyond that it blocks",
             units::percent(f64::from(cap))
         );
-        text += &screen.labelled_in(Tone::Warning, "! cap     ", &what);
+        notes.push(Note { about: "cap", text });
     }
+    let devices = beneath.device.iter();
+    let gave_up = devices.flat_map(|device| turned_off(&device.kernel_name));
+    notes.extend(gave_up.map(|text| Note { about: "off", text }));
+    if beneath.profile.is_none() {
+        let path = args.path.display();
+        let text = match learns {
+            true => format!("dwell probe {path} gives what is tried a head start"),
+            false => format!("dwell probe {path} measures this device"),
+        };
+        notes.push(Note { about: "next", text });
+    }
+
+    let cost_ns = known.as_ref().map(|known| known.arms[known.incumbent as usize].cost_ns);
+    if args.json {
+        let told = Told {
+            path: args.path.display().to_string(),
+            policy: policy.name().to_string(),
+            goal: policy.goal().map(|goal| goal.to_string()),
+            decision: Decided::of(&decision, reason(&decision, learns, cost_ns)),
+            checks: checks.iter().map(|check| Checked::of(check, words(check.looked))).collect(),
+            modes: known.iter().flat_map(Known::all).collect(),
+            notes,
+        };
+        return Ok(show::out(&show::json(&told)?)?);
+    }
+    let screen = Screen::stdout();
+    let mut text = verdict(&screen, &decision, learns, cost_ns);
+    text += &format!("\n{}", facts(&screen, args, &beneath, &wait, seen));
+    let goal = policy.goal().map_or_else(String::new, |goal| format!(", goal {goal}"));
+    text += &screen.labelled("policy    ", &format!("{}{goal}", policy.name()));
     text += &format!("\n{}\n", table(&screen, &checks));
     if let Some(known) = known {
         text += &format!("{}\n", arms(&screen, &known));
     }
-    for what in beneath.device.iter().flat_map(|device| turned_off(&device.kernel_name)) {
-        text += &screen.labelled_in(Tone::Warning, "! off     ", &what);
-    }
-    if beneath.profile.is_none() {
-        let path = args.path.display();
-        let advice = match learns {
-            true => format!("dwell probe {path} gives what is tried a head start"),
-            false => format!("dwell probe {path} measures this device"),
-        };
-        text += &screen.labelled_in(Tone::Warning, "! next    ", &advice);
-    }
-    Ok(show::out(&text)?)
+    let line = |note: &Note| {
+        screen.labelled_in(Tone::Warning, &format!("! {:<8}", note.about), &note.text)
+    };
+    let (first, rest) = notes.split_at(usize::from(is_off));
+    let [above, below] = [first, rest].map(|notes| notes.iter().map(line).collect::<String>());
+    Ok(show::out(&(above + &text + &below))?)
 }
 
 /// The processes of this user in which a device has turned itself off.
@@ -411,12 +435,7 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool, cost_ns: Option<f
         (route, mode) => format!("route {}, mode {}", route.as_str(), mode.as_str()),
     };
     let mut text = screen.labelled("decision  ", &screen.paint(Tone::Strong, &arm));
-    let sentence = match decision.reason {
-        Reason::Unprobed if learns => UNTRIED,
-        Reason::Measured if cost_ns == Some(0.0) => UNTIMED,
-        why => sentence(why),
-    };
-    let because = format!("{}: {sentence}", decision.reason);
+    let because = format!("{}: {}", decision.reason, reason(decision, learns, cost_ns));
     text += &screen.labelled("because   ", &because);
     let predicted = match decision.expected_ns {
         0 => "no latency can be predicted".to_owned(),
@@ -429,51 +448,9 @@ fn verdict(screen: &Screen, decision: &Decision, learns: bool, cost_ns: Option<f
     text + &screen.labelled("expected  ", &(predicted + &limit))
 }
 
-/// Said of a mode that serves before its cost is known.
-const UNTIMED: &str = "this mode serves until the modes have been compared";
-
-/// Said of a device that was never probed, under a policy that finds out by itself.
-const UNTRIED: &str = "the device was never probed and no mode was tried yet: a program's first \
-    requests block, and other modes are tried within a second";
-
-/// A reason as a sentence.
-fn sentence(why: Reason) -> &'static str {
-    match why {
-        Reason::Fixed => "the policy decides so for every request",
-        Reason::Unprobed => "the device was never probed, so its requests pass through",
-        Reason::VeryFast => "the caller's own CPU copies the data",
-        Reason::Mainstream => "the device's latency is long beside a context switch",
-        Reason::Size => "the request is larger than the size threshold",
-        Reason::Backlog => "with what is ahead of it, it is larger than the size threshold",
-        Reason::QueueLength => "more requests are ahead of it than the queue limit allows",
-        Reason::CpuBusy => "the CPUs are busier than the CPU threshold",
-        Reason::SpinnerLimit => "the host's spinner limit is reached",
-        Reason::Pays => "every check passed: spinning costs less than a switch",
-        Reason::SwitchCheaper => "a switch costs less than the expected latency",
-        Reason::Explored => "another mode is being tried",
-        Reason::Sync => "a sync takes as long as the device needs",
-        Reason::NoQueue => "only system calls are possible, so a thread cannot spin",
-        Reason::Cached => "the page cache has the data",
-        Reason::SpinExpired => "the spin passed its deadline",
-        Reason::Measured => "of the modes that were tried, this one cost least",
-        Reason::Sacrificed => "a thread of higher priority could run next",
-        Reason::Asleep => "the serving thread sleeps, and needs a CPU first",
-        Reason::Off => "Dwell is switched off",
-        Reason::HeldBack => "only a part of the requests is steered, and this one is not in it",
-        Reason::SpinCap => "the process used up its CPU time for spinning",
-        Reason::Regressed => "steered requests of this device took longer than those held back",
-        _ => "this command has no sentence for the reason",
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_reason_has_a_sentence() {
-        assert!(Reason::ALL.iter().all(|why| !sentence(*why).starts_with("this command")));
-    }
 
     #[test]
     fn a_mode_of_unknown_cost_is_compared_with_nothing() {

@@ -121,6 +121,12 @@ fn an_unprobed_file_passes_through_and_is_told_what_to_run() {
     }
     let buffered = success(dir.path(), &["explain", &path, "--buffered"]);
     assert!(buffered.contains("read of 4 KiB, buffered"), "{buffered}");
+    let told = json(dir.path(), &["explain", &path, "--json"]);
+    assert_eq!(told["decision"]["mode"], "block", "{told}");
+    assert_eq!(told["decision"]["reason"], "unprobed", "{told}");
+    assert!(told["checks"].as_array().is_some_and(|checks| checks.len() > 1), "{told}");
+    let notes = told["notes"].as_array().unwrap();
+    assert!(notes.iter().any(|note| note["about"] == "next"), "{told}");
     let literal = success(dir.path(), &["explain", &path, "--policy", "smartcon"]);
     assert!(literal.contains("so its requests pass through"), "{literal}");
     assert!(shown.contains(&format!("dwell probe {path}")), "{shown}");

@@ -51,7 +51,7 @@ pub(super) fn beside_server_of<T: Send>(
     std::thread::scope(|scope| {
         let worker = scope.spawn(move || {
             in_own_network(|| {
-                let (server, _) = Ganesha::start_apart(exports)?;
+                let server = Ganesha::start_apart(exports)?;
                 Ok(work(&server, &mut |what, share| {
                     // Nobody hears it any more when the program ends.
                     let _ = sender.send((what.to_owned(), share));

@@ -7,7 +7,6 @@ mod workloads;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
@@ -249,21 +248,14 @@ fn same_file(a: &Path, b: &Path) -> bool {
     real(a).is_some() && real(a) == real(b)
 }
 
-/// Has a file written under another name beside its own, which it gets once it is whole.
+/// Has a file written. One that was made for it and is not whole is removed again.
 fn whole<T>(out: &Path, write: impl FnOnce(&Path) -> dwell_trace::Result<T>) -> Result<T> {
-    // A pipe or a device stays what it is.
-    if out.metadata().is_ok_and(|there| !there.is_file()) {
-        return Ok(write(out)?);
+    let is_new = out.symlink_metadata().is_err();
+    let written = write(out);
+    if written.is_err() && is_new {
+        let _ = std::fs::remove_file(out);
     }
-    let dir = out.parent().filter(|parent| !parent.as_os_str().is_empty());
-    let dir = dir.unwrap_or(Path::new("."));
-    let file = tempfile::Builder::new()
-        .permissions(std::fs::Permissions::from_mode(0o666))
-        .tempfile_in(dir)
-        .with_context(|| format!("cannot write in {}", dir.display()))?;
-    let written = write(file.path())?;
-    file.persist(out).with_context(|| format!("cannot write {}", out.display()))?;
-    Ok(written)
+    Ok(written?)
 }
 
 fn told(out: &Path, written: dwell_trace::Written) -> Result<()> {
