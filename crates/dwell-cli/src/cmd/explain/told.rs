@@ -14,7 +14,7 @@ pub(super) struct Told {
     pub goal: Option<String>,
     pub decision: Decided,
     pub checks: Vec<Checked>,
-    /// What is known of each mode that is compared.
+    /// Each mode that is compared, with what is known of it.
     pub modes: Vec<Known>,
     pub notes: Vec<Note>,
 }
