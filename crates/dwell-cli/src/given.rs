@@ -157,8 +157,8 @@ pub fn overwritten(paths: &[PathBuf], force: bool) -> Result<()> {
             bail!("{name}: --write overwrites what it holds; --force allows that");
         }
         // The kernel gives a device that is mounted, swapped to or part of another to nobody else.
-        let exclusive = OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
-        if is_device && exclusive.is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
+        let exclusive = || OpenOptions::new().read(true).custom_flags(libc::O_EXCL).open(path);
+        if is_device && exclusive().is_err_and(|error| error.kind() == ErrorKind::ResourceBusy) {
             bail!("{name}: is in use (mounted, swap, or part of another device); not written");
         }
     }

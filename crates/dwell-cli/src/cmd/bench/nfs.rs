@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use dwell_bench::fixture::{Export, Ganesha, in_own_network};
+use dwell_bench::fixture::{Export, Ganesha, Halves, in_own_network};
 use dwell_bench::nfs::{self, ASYNC, DYNAMIC, Job, Plan, SHARED, SPREAD, SYNC, THREADS};
 use dwell_bench::program::{PREFIX, Peers};
 use dwell_bench::result::Direction;
@@ -101,9 +101,9 @@ impl Nfs {
         }
         in_own_network(|| {
             let exports = [Export::memory("/mem")];
-            let (server, place) = match Ganesha::start_apart(&exports) {
-                Ok(server) => (server, "on CPUs of its own"),
-                Err(_) => (Ganesha::start(&exports, false)?, "on the client's CPU"),
+            let (server, place) = match Halves::of_this_thread()? {
+                Some(_) => (Ganesha::start_apart(&exports)?, "on CPUs of its own"),
+                None => (Ganesha::start(&exports, false)?, "on the client's CPU"),
             };
             let address = server.address("/mem/file", "");
             self.measure(&address, &format!("nfs-ganesha {place}, in memory, data thrown away"))
