@@ -14,6 +14,7 @@
 //! blocks: what it takes, they lose.
 
 mod drift;
+mod incumbent;
 mod rival;
 mod saved;
 mod trials;
@@ -110,11 +111,6 @@ const TAKES_FROM_OTHERS: f64 = 1_000.0;
 const LOOK_NS: Ns = 50 * MS;
 /// A new incumbent is not tried against before it has served for so long.
 const UNTRIED_NS: Ns = 300 * MS;
-/// What a trial left behind is over once the incumbent costs as much as before again, but for so
-/// much, or its looks' usual spread; or after so long, and then its cost has changed.
-const RECOVERED: f64 = 0.1;
-const RECOVERED_OF_SPREAD: f64 = 2.0;
-const RECOVERY_NS: Ns = 3_000 * MS;
 /// A long trial lets an arm settle first ([`Rival::is_long`]).
 const LONG_LEAD_NS: Ns = 1_000 * MS;
 const LONG_LEG_NS: Ns = 50 * MS;
@@ -141,7 +137,8 @@ enum Phase {
     /// Another arm serves, after the incumbent cost `before`.
     Trial { arm: Arm, before: f64, kind: Trial },
     /// The incumbent serves again, since that active time, until the trial has left nothing behind.
-    Recovery { arm: Arm, began: Ns },
+    /// Some looks were off by `early` on average, and those since then by `late`.
+    Recovery { arm: Arm, began: Ns, looks: u32, early: f64, late: f64 },
     /// A new incumbent settles, and then shows what it costs; the one before it cost `was`.
     Probation { from: Arm, was: f64 },
 }
@@ -320,7 +317,7 @@ impl Switchback {
                 self.note_trial(now, arm, before);
                 self.judge(now, arm, mean / before, kind);
             }
-            Phase::Recovery { arm, began } => self.recovered(now, arm, began, mean, enough),
+            Phase::Recovery { .. } => self.recovered(now, mean, enough),
             Phase::Probation { from, was } => self.believe(now, from, was, mean, enough),
         }
         self.step
@@ -385,84 +382,9 @@ impl Switchback {
 
     /// The incumbent serves again after a trial of `arm`.
     fn recover(&mut self, now: Ns, arm: Arm) {
-        self.phase = Phase::Recovery { arm, began: self.active };
+        let began = self.active;
+        self.phase = Phase::Recovery { arm, began, looks: 0, early: 0.0, late: 0.0 };
         self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
-    }
-
-    /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost
-    /// of the trial.
-    fn recovered(&mut self, now: Ns, arm: Arm, began: Ns, mean: f64, enough: bool) {
-        let took_ns = self.active.saturating_sub(began);
-        let slack = RECOVERED.max(self.drift.spread * RECOVERED_OF_SPREAD);
-        let as_before = (mean / self.level - 1.0).abs() <= slack;
-        let rival = &mut self.rivals[arm as usize];
-        if enough && self.level > 0.0 && !as_before {
-            let all = self.seen.requests as f64 * LOOK_NS as f64 / (LOOK_NS / 4) as f64;
-            rival.told.regret_ns += ((mean - self.level) * all).max(0.0);
-            if took_ns < RECOVERY_NS {
-                self.start(now, LOOK_NS * 3 / 4, LOOK_NS / 4);
-                return;
-            }
-            self.changed(mean);
-        } else if took_ns > LOOK_NS && !rival.is_promising() {
-            // It leaves something behind, so it is tried less often.
-            rival.due = rival.due.saturating_add(rival.rarely(took_ns));
-        }
-        self.go_on(now, false);
-    }
-
-    /// Notes what the incumbent costs, and whether that or its CPU time has changed.
-    fn look(&mut self, mean: f64) {
-        let cpu_time = self.seen.cpu_time();
-        if self.level == 0.0 {
-            self.level = mean;
-        }
-        if self.cpu_level == 0.0 {
-            self.cpu_level = cpu_time;
-        }
-        // One that blocks shows by its latency who shares its CPU.
-        let tells = self.incumbent.spins() && self.cpu_level > 0.0 && cpu_time > 0.0;
-        let costs_otherwise = self.drift.hear(self.level, mean);
-        if tells && self.cpu_drift.hear(self.cpu_level, cpu_time) || costs_otherwise {
-            self.changed(mean);
-            self.cpu_level = cpu_time;
-        }
-        self.looks = (self.looks + 1.0).min(MEMORY);
-        self.level += (mean - self.level) / self.looks;
-        if tells {
-            self.cpu_level += (cpu_time - self.cpu_level) / self.looks;
-        }
-    }
-
-    /// Forgets what the incumbent cost: it is another, or costs something else now.
-    fn forget_level(&mut self, level: f64) {
-        self.drift.forget();
-        self.cpu_drift.forget();
-        (self.looks, self.level, self.cpu_level) = (0.0, level, 0.0);
-    }
-
-    /// The incumbent costs something else now, and so may all others.
-    fn changed(&mut self, mean: f64) {
-        self.forget_level(mean);
-        if self.active >= self.calm_until {
-            let same = self.switches == self.switches_then && self.is_settled();
-            self.calm_ns = if same { (self.calm_ns * 2).min(LONGEST_CALM_NS) } else { CALM_NS };
-            self.switches_then = self.switches;
-            self.calm_until = self.active + self.calm_ns;
-            for rival in &mut self.rivals {
-                match same {
-                    true => rival.again(self.active),
-                    false => *rival = Rival::new(self.active, rival.told, 0),
-                }
-            }
-        } else {
-            self.rivals.iter_mut().for_each(Rival::doubt);
-        }
-    }
-
-    /// Whether the last trials of all others found them dearer.
-    fn is_settled(&self) -> bool {
-        self.others().all(|(_, rival)| rival.dearer)
     }
 
     /// Goes on with the incumbent, rechecks the arm that cost least, or tries the one that is due

@@ -4,9 +4,10 @@
 use dwell_policy::switchback::{Seen, Switchback};
 use dwell_policy::{ARMS, Arm, Arms, Call, Goal, Kind, Ns, Routes, Wait};
 
+mod changes;
 mod world;
 
-use world::{Random, World};
+use world::World;
 
 const SECOND: Ns = 1_000_000_000;
 
@@ -222,42 +223,6 @@ fn a_change_that_follows_another_is_answered_within_seconds() {
     let of = [0.5, 0.9, 1.0].map(|share| quantile(&mut regrets, share));
     println!("late: {late} of {}, regret {of:.4?}", MACHINES / 10 * 24);
     assert!(late <= MACHINES / 10 * 24 / 100 && of[1] < 0.05);
-}
-
-/// Latency and CPU time of each arm of a lone request.
-type Costs = [(f64, f64); 3];
-
-/// Lets such requests be made for a while.
-fn made(search: &mut Switchback, now: &mut Ns, random: &mut Random, (costs, span_ns): (Costs, Ns)) {
-    let until = *now + span_ns;
-    while *now < until {
-        let step = search.now();
-        let (latency_ns, cpu_ns) = costs[step.arm as usize];
-        let counted_ns = step.until - step.from;
-        let requests = (counted_ns as f64 / latency_ns).max(1.0) as u64;
-        let metered = requests.min(counted_ns / 500_000 + 4);
-        let chance = 1.0 + random.normal() * 0.03;
-        let sum = |each_ns: f64, of: u64| (each_ns * chance * of as f64) as u64;
-        let (latency_ns, cpu_ns) = (sum(latency_ns, requests), sum(cpu_ns, metered));
-        *now = step.until;
-        search.step(*now, Seen { requests, latency_ns, slow_ns: 0, metered, cpu_ns }, true);
-    }
-}
-
-#[test]
-fn a_change_that_shows_only_in_the_incumbents_cpu_time_is_answered() {
-    // A spin beside a kernel worker: the worker has a CPU to itself, and then shares the spinner's.
-    const APART: Costs = [(37_000.0, 16_000.0), (40_000.0, 17_000.0), (18_000.0, 18_000.0)];
-    const TOGETHER: Costs = [(10_000.0, 4_000.0), (10_500.0, 6_000.0), (18_000.0, 10_000.0)];
-    for seed in 0..20 {
-        let (mut random, mut now) = (Random(seed), SECOND);
-        let mut search = begun(now, Arm::Call, lone(), Goal::Balanced);
-        // So long that trials are rare.
-        made(&mut search, &mut now, &mut random, (APART, 300 * SECOND));
-        assert_eq!(search.incumbent(), Arm::Spin);
-        made(&mut search, &mut now, &mut random, (TOGETHER, 5 * SECOND));
-        assert_eq!(search.incumbent(), Arm::Call);
-    }
 }
 
 #[test]
