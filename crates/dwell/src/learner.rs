@@ -346,6 +346,9 @@ impl Learner {
         cell.space(requests, &search);
         let turn = self.claim(at, now, now);
         let seen = Seen { requests, latency_ns, slow_ns, metered, cpu_ns };
+        if let Some(remembered) = &self.remembered {
+            search.hear_of(now, &remembered.recall(at));
+        }
         let step = search.step(now, seen, turn.is_some());
         match turn {
             Some(turn) if search.is_trying() => self.hold(turn, at, step.until),

@@ -47,6 +47,8 @@ pub(crate) struct Rival {
     /// What it cost as incumbent, and until which active time that counts for more than a trial.
     pub kept: f64,
     pub kept_until: Ns,
+    /// Whether this process itself tried it since the incumbent or its cost last changed.
+    pub own: bool,
     /// Whether the incumbent's cost changed since its last trial, and one more is to recheck it.
     pub doubted: bool,
     pub told: Told,
@@ -94,6 +96,7 @@ impl Rival {
             dearer: false,
             kept: 0.0,
             kept_until: 0,
+            own: false,
             doubted: false,
             told,
         }
@@ -122,7 +125,7 @@ impl Rival {
     pub fn again(&mut self, active: Ns) {
         self.due = active;
         (self.tried, self.took_ns, self.promise, self.kept_until) = (0, 0, 0.0, 0);
-        self.doubted = false;
+        (self.own, self.doubted) = (false, false);
         self.sequences += u32::from(self.is_long());
     }
 
@@ -149,6 +152,7 @@ impl Rival {
             _ => (self.sum + ratio, self.low.min(ratio), self.high.max(ratio)),
         };
         self.tried += 1;
+        self.own = true;
     }
 
     /// Whether it is to be let settle as long as an incumbent.

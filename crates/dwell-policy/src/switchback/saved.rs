@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! A search as words, which the next process begins with.
 
-use super::rival::{FIRST_NS, LAST_NS, TRIALS};
+use super::rival::{FIRST_NS, LAST_NS, Rival, TRIALS};
 use super::trials::PROBATION_FROM_START_NS;
 use super::{MEMORY, MS, Phase, Switchback, Told};
 use crate::Ns;
@@ -15,6 +15,11 @@ pub const SAVED_WORDS: usize = 4 + ARMS * SAVED_OF_ARM;
 
 fn two(low: u32, high: u32) -> u64 {
     u64::from(low) | u64::from(high) << 32
+}
+
+/// Whatever is in the words, no cost may be absurd.
+fn cost(bits: u64) -> Option<f64> {
+    Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost))
 }
 
 fn halves(word: u64) -> (u32, u32) {
@@ -60,8 +65,6 @@ impl Switchback {
     pub fn restore(&mut self, now: Ns, words: &[u64; SAVED_WORDS], offered: Arms) -> bool {
         let &[incumbent, active, level, switches, ..] = words;
         let arm = incumbent.checked_sub(1).and_then(|arm| Arm::ALL.get(arm as usize)).copied();
-        // Whatever is in the words, no cost may be absurd.
-        let cost = |bits| Some(f64::from_bits(bits)).filter(|cost| (0.0..1e12).contains(cost));
         let (Some(incumbent), Some(level)) = (arm, cost(level)) else { return false };
         if !offered.has(incumbent) || active > MOST_ACTIVE_NS {
             return false;
@@ -73,29 +76,53 @@ impl Switchback {
         self.looks = if level > 0.0 { MEMORY / 2.0 } else { 0.0 };
         for (rival, saved) in self.rivals.iter_mut().zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
             rival.due = saved[0].clamp(rival.due, active + LAST_NS);
-            rival.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
-            let (trials, sequences) = halves(saved[2]);
-            let ((sum, tried), (low, high)) = (halves(saved[7]), halves(saved[8]));
-            let ratios = [sum, low, high].map(f32::from_bits);
-            if tried < TRIALS && ratios.iter().all(|ratio| ratio.is_finite()) {
-                (rival.tried, rival.took_ns) = (tried, saved[9]);
-                [rival.sum, rival.low, rival.high] = ratios;
-            }
-            rival.promise = cost(saved[10]).unwrap_or(0.0);
-            rival.sequences = sequences;
-            rival.told = Told {
-                trials,
-                tried: saved[3].min(now),
-                cost_ns: cost(saved[4]).unwrap_or(0.0),
-                regret_ns: cost(saved[5]).unwrap_or(0.0),
-                cpu_ns: cost(saved[6]).unwrap_or(0.0),
-                due_in_ns: 0,
-            };
+            rival.recall(now, saved);
         }
         self.cpu_level = self.rivals[incumbent as usize].told.cpu_ns;
         if let Some(best) = self.best_promise().filter(|_| level > 0.0) {
             self.take_over(now, best, PROBATION_FROM_START_NS);
         }
         true
+    }
+
+    /// Hears what another process has found of the same incumbent's rivals. What this process has
+    /// seen for itself once, no two need try again.
+    pub fn hear_of(&mut self, now: Ns, words: &[u64; SAVED_WORDS]) {
+        let &[incumbent, active, ..] = words;
+        if incumbent != self.incumbent as u64 + 1 || self.is_trying() {
+            return;
+        }
+        let arms = Arm::ALL.into_iter().zip(&mut self.rivals);
+        for ((arm, rival), saved) in arms.zip(words[4..].chunks_exact(SAVED_OF_ARM)) {
+            if arm != self.incumbent && rival.own && saved[3].min(now) > rival.told.tried {
+                let due_in_ns = saved[0].saturating_sub(active).min(LAST_NS);
+                rival.due = rival.due.max(self.active + due_in_ns);
+                rival.recall(now, saved);
+            }
+        }
+    }
+}
+
+impl Rival {
+    /// Takes over what was saved of an arm's trials.
+    fn recall(&mut self, now: Ns, saved: &[u64]) {
+        let (trials, sequences) = halves(saved[2]);
+        self.patience_ns = saved[1].clamp(FIRST_NS, LAST_NS);
+        let ((sum, tried), (low, high)) = (halves(saved[7]), halves(saved[8]));
+        let ratios = [sum, low, high].map(f32::from_bits);
+        if tried < TRIALS && ratios.iter().all(|ratio| ratio.is_finite()) {
+            (self.tried, self.took_ns) = (tried, saved[9]);
+            [self.sum, self.low, self.high] = ratios;
+        }
+        self.promise = cost(saved[10]).unwrap_or(0.0);
+        self.sequences = sequences;
+        self.told = Told {
+            trials,
+            tried: saved[3].min(now),
+            cost_ns: cost(saved[4]).unwrap_or(0.0),
+            regret_ns: cost(saved[5]).unwrap_or(0.0),
+            cpu_ns: cost(saved[6]).unwrap_or(0.0),
+            due_in_ns: 0,
+        };
     }
 }

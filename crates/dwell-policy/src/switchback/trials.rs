@@ -98,7 +98,8 @@ impl Switchback {
         self.switches = self.switches.saturating_add(1);
         self.forget_level(0.0);
         for rival in &mut self.rivals {
-            (rival.tried, rival.took_ns, rival.promise, rival.doubted) = (0, 0, 0.0, false);
+            (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
+            (rival.own, rival.doubted) = (false, false);
         }
         // The process may end before it is believed.
         self.rivals[arm as usize].promise = promised;

@@ -16,12 +16,13 @@ struct Program {
     now: Ns,
     random: Random,
     scatter: f64,
+    trials: u32,
 }
 
 impl Program {
     fn new(seed: u64, scatter: f64, goal: Goal) -> Program {
         let search = begun(SECOND, Arm::Call, lone(), goal);
-        Program { search, now: SECOND, random: Random(seed), scatter }
+        Program { search, now: SECOND, random: Random(seed), scatter, trials: 0 }
     }
 
     /// Ends, and another that begins with what it found takes its place.
@@ -41,7 +42,12 @@ impl Program {
 
     /// Makes requests until the search is done with its step.
     fn make(&mut self, costs: Costs) {
+        self.make_beside(costs, true);
+    }
+
+    fn make_beside(&mut self, costs: Costs, may_try: bool) {
         let step = self.search.now();
+        self.trials += u32::from(step.trial);
         let (latency_ns, cpu_ns) = costs[step.arm as usize];
         let counted_ns = step.until - step.from;
         let requests = (counted_ns as f64 / latency_ns).max(1.0) as u64;
@@ -51,7 +57,7 @@ impl Program {
         let (latency_ns, cpu_ns) = (sum(latency_ns, requests), sum(cpu_ns, metered));
         self.now = step.until;
         let seen = Seen { requests, latency_ns, slow_ns: 0, metered, cpu_ns };
-        self.search.step(self.now, seen, true);
+        self.search.step(self.now, seen, may_try);
     }
 }
 
@@ -124,18 +130,36 @@ fn scatter_is_no_change() {
         for seed in 0..20 {
             let mut program = Program::new(seed, scatter, Goal::Latency);
             program.go_on(APART, LONG);
-            let tried = |program: &Program| {
-                Arm::LONE.map(|arm| program.search.told(arm).trials).iter().sum::<u32>()
-            };
-            let before = tried(&program);
+            let before = program.trials;
             program.go_on(APART, LONG);
             assert_eq!(program.search.incumbent(), Arm::Spin);
             switches += program.search.switches() - 1;
-            trials.push(tried(&program) - before);
+            trials.push(program.trials - before);
         }
         println!("scatter {scatter}: {trials:?} trials, {switches} switches");
         assert!(switches <= 4, "{scatter}: {switches}");
         // A trial takes 15 ms: of 300 s, so many are 0.3 %.
         assert!(trials.iter().sum::<u32>() <= 60 * 20, "{scatter}: {trials:?}");
     }
+}
+
+#[test]
+fn processes_side_by_side_share_their_trials() {
+    let mut alone = Program::new(1, 0.03, Goal::Latency);
+    alone.go_on(APART, LONG);
+    let mut all: Vec<_> = (0..4).map(|seed| Program::new(seed, 0.03, Goal::Latency)).collect();
+    let mut saved = all[0].search.save();
+    while all.iter().any(|program| program.now < LONG) {
+        // Whoever is behind makes requests until its step is over. One tries at a time.
+        let next = (0..4).min_by_key(|at| all[*at].now).unwrap();
+        let may_try = (0..4).all(|at| at == next || !all[at].search.is_trying());
+        let next = &mut all[next];
+        next.search.hear_of(next.now, &saved);
+        next.make_beside(APART, may_try);
+        saved = next.search.save();
+    }
+    let trials: Vec<_> = all.iter().map(|program| program.trials).collect();
+    println!("{} trials alone, {trials:?} beside others", alone.trials);
+    assert!(all.iter().all(|program| program.search.incumbent() == Arm::Spin));
+    assert!(trials.iter().all(|trials| trials * 2 <= alone.trials));
 }
