@@ -150,7 +150,7 @@ fn processes_side_by_side_share_their_trials() {
     let mut all: Vec<_> = (0..4).map(|seed| Program::new(seed, 0.03, Goal::Latency)).collect();
     let mut saved = all[0].search.save();
     while all.iter().any(|program| program.now < LONG) {
-        // Whoever is behind makes requests until its step is over. One tries at a time.
+        // The one that is behind makes requests until its step is over. One tries at a time.
         let next = (0..4).min_by_key(|at| all[*at].now).unwrap();
         let may_try = (0..4).all(|at| at == next || !all[at].search.is_trying());
         let next = &mut all[next];
