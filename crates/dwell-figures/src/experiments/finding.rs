@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use dwell::buffer::Aligned;
 use dwell::clock;
 use dwell::monitor::{Config, SystemMonitor};
@@ -20,6 +20,7 @@ use super::sampled::step;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::fixture::State;
+use dwell_bench::loads::Loads;
 use dwell_bench::quiet::Window;
 use dwell_bench::stand::Kind;
 use dwell_bench::stats::{SplitMix, Summary};
@@ -37,6 +38,10 @@ enum Begins {
     Size,
     /// A state of the machine in which another arm is best, after these in turn.
     After(&'static [State]),
+    /// Another process of the same user, in a state in which another arm is best than before.
+    NextProcess(&'static [State]),
+    /// A load.
+    Load,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -47,7 +52,7 @@ struct Scene {
     begins: Begins,
 }
 
-const SCENES: [Scene; 7] = [
+const SCENES: [Scene; 9] = [
     Scene::new("emulated 10 µs, never probed", Kind::Emulated, State::Free, Begins::Unprobed),
     Scene::new("emulated 10 µs, probed", Kind::Emulated, State::Free, Begins::Probed),
     Scene::new("emulated 10 µs, another size", Kind::Emulated, State::Free, Begins::Size),
@@ -55,10 +60,13 @@ const SCENES: [Scene; 7] = [
     Scene::new("loop together, never probed", Kind::Loop, State::Together, Begins::Unprobed),
     Scene::new("loop, together and then apart", Kind::Loop, State::Apart, AFTER_ONE),
     Scene::new("loop, apart and together in turn", Kind::Loop, State::Together, AFTER_THREE),
+    Scene::new("loop, apart, the next process together", Kind::Loop, State::Together, NEXT),
+    Scene::new("loop, idle and then stressors", Kind::Loop, State::Free, Begins::Load),
 ];
 
 const AFTER_ONE: Begins = Begins::After(&[State::Together]);
 /// The last change soon follows another.
+const NEXT: Begins = Begins::NextProcess(&[State::Apart]);
 const AFTER_THREE: Begins = Begins::After(&[State::Apart, State::Together, State::Apart]);
 
 impl Scene {
@@ -156,6 +164,8 @@ pub fn measure(
 const HORIZON_MS: u64 = 40_000;
 /// How long each arm is measured, after half as long that is not.
 const ARM_MS: u64 = 2_000;
+/// CPU stressors, where a load begins.
+const STRESSORS: usize = 10;
 /// What comes before a change.
 const BEFORE_MS: u64 = 12_000;
 
@@ -180,8 +190,11 @@ struct Found {
 }
 
 fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, String>> {
-    // It shares no page with others, so that nothing is remembered.
-    let monitor = Arc::new(SystemMonitor::start(Config::default())?);
+    // It shares no page but its own, so that nothing is remembered from elsewhere.
+    let pages = tempfile::tempdir_in("/dev/shm").context("making host pages")?;
+    let host_page =
+        matches!(scene.begins, Begins::NextProcess(_)).then(|| pages.path().join("host"));
+    let monitor = Arc::new(SystemMonitor::start(Config { host_page, ..Config::default() })?);
     let parameters = if scene.begins == Begins::Probed {
         subject.parameters
     } else {
@@ -197,6 +210,11 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
         Ok(made) => Some(made),
         Err(why) => return Ok(Err(why)),
     };
+    let load = || match scene.begins {
+        Begins::Load => Loads::stressors(STRESSORS, &lab.hidden).map(Some),
+        _ => Ok(None),
+    };
+    let mut loads = load()?;
     let size_bytes = if scene.begins == Begins::Size { 2 * BLOCK_BYTES } else { BLOCK_BYTES };
     let mut reads = Reads::new(subject, size_bytes);
     let (span, half) = (lab.span(ARM_MS), lab.span(ARM_MS / 2));
@@ -210,18 +228,31 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
         reads.during(half, &file, &mut |_| ())?;
         costs.push((arm, reads.during(span, &file, &mut |_| ())?));
     }
-    let least = costs.iter().map(|(_, cost)| *cost).fold(f64::INFINITY, f64::min);
-    let good: Arms =
-        costs.iter().filter(|(_, cost)| *cost <= least * AS_GOOD).map(|(arm, _)| *arm).collect();
-    let best = costs.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map_or(Arm::Call, |(arm, _)| *arm);
+    let blocking = costs.iter().filter(|(arm, _)| !arm.spins());
+    let least_cpu_ns = blocking.map(|(_, took)| took.cpu_ns).fold(f64::INFINITY, f64::min);
+    // Beside others, a spin may take no more CPU time than blocking (docs/explanation/policies.md).
+    let may_serve = |(arm, took): &&(Arm, Took)| {
+        !(loads.is_some() && arm.spins()) || took.cpu_ns <= least_cpu_ns * AS_GOOD
+    };
+    let fit: Vec<_> = costs.iter().filter(may_serve).collect();
+    let best = fit.iter().min_by(|a, b| a.1.cost_ns.total_cmp(&b.1.cost_ns));
+    let (best, least_ns) =
+        best.map_or((Arm::Call, f64::INFINITY), |(arm, took)| (*arm, took.cost_ns));
+    let is_good = |took: &Took| took.cost_ns <= least_ns * AS_GOOD;
+    let good: Arms = fit.iter().filter(|(_, took)| is_good(took)).map(|(arm, _)| *arm).collect();
+    drop(loads.take());
 
-    let file = open(Arc::new(Adaptive::default()))?;
+    let mut file = open(Arc::new(Adaptive::default()))?;
     match scene.begins {
         Begins::Unprobed | Begins::Probed => {}
         Begins::Size => {
             Reads::new(subject, BLOCK_BYTES).during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
         }
-        Begins::After(states) => {
+        Begins::Load => {
+            reads.during(lab.span(BEFORE_MS), &file, &mut |_| ())?;
+            loads = load()?;
+        }
+        Begins::After(states) | Begins::NextProcess(states) => {
             drop(made.take());
             for state in states {
                 let before = match make(*state) {
@@ -236,6 +267,11 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
                 Ok(made) => Some(made),
                 Err(why) => return Ok(Err(why)),
             };
+            if matches!(scene.begins, Begins::NextProcess(_)) {
+                // It begins with what this one has found.
+                drop(file);
+                file = open(Arc::new(Adaptive::default()))?;
+            }
         }
     }
     let (began, spent) = (clock::now(), reads.regret_ns(&file));
@@ -247,7 +283,7 @@ fn once(lab: &Lab, subject: &Subject, scene: Scene) -> Result<Result<Found, Stri
         }
     })?;
     let took_ns = clock::now().saturating_sub(began).max(1) as f64;
-    drop(made);
+    drop((made, loads));
     Ok(Ok(Found {
         until_s: right.then(|| wrong_until.saturating_sub(began) as f64 / 1e9),
         trials: (reads.regret_ns(&file) - spent) / took_ns,
@@ -264,6 +300,14 @@ fn incumbent(file: &File, size_bytes: u64) -> Arm {
     known.map_or_else(prior, |known| known.incumbent)
 }
 
+/// What a request took.
+#[derive(Clone, Copy, Debug)]
+struct Took {
+    /// By the price that the default goal puts on CPU time.
+    cost_ns: f64,
+    cpu_ns: f64,
+}
+
 /// Random reads of one size, one at a time.
 struct Reads {
     buffer: Aligned,
@@ -278,9 +322,9 @@ impl Reads {
         Reads { buffer: Aligned::new(size_bytes as usize), places, size_bytes, random: SplitMix(7) }
     }
 
-    /// Reads for so long; what one of them cost on average. `look` is called every few
+    /// Reads for so long; what one of them took on average. `look` is called every few
     /// milliseconds.
-    fn during(&mut self, span: Duration, file: &File, look: &mut dyn FnMut(Ns)) -> Result<f64> {
+    fn during(&mut self, span: Duration, file: &File, look: &mut dyn FnMut(Ns)) -> Result<Took> {
         const LOOK_NS: Ns = 5_000_000;
         let (began, cpu_before) = (clock::now(), clock::thread_cpu());
         let until = began + span.as_nanos() as Ns;
@@ -295,9 +339,9 @@ impl Reads {
                 looked = now;
             }
         }
-        let cpu_ns = clock::thread_cpu().saturating_sub(cpu_before) as f64;
-        let all_ns = (now - began) as f64 + Goal::default().cpu_price() * cpu_ns;
-        Ok(all_ns / requests.max(1) as f64)
+        let each = |sum: Ns| sum as f64 / requests.max(1) as f64;
+        let cpu_ns = each(clock::thread_cpu().saturating_sub(cpu_before));
+        Ok(Took { cost_ns: each(now - began) + Goal::default().cpu_price() * cpu_ns, cpu_ns })
     }
 
     /// What trials of this size have cost so far.
