@@ -508,7 +508,8 @@ extern "C" {
 const char *dwell_last_error(void);
 
 /**
- * Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
+ * Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data",
+ * "chan:/mnt/served/data"). A file under a mount of `dwell serve` is reached through a channel.
  *
  * The policy decides every request, from the device's profile (`dwell probe PATH`) and the
  * machine's load. A thread of this library watches that load until the last such file is closed.

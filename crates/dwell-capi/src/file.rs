@@ -43,6 +43,7 @@ impl File {
         asked: Asked,
         lent: Option<BorrowedFd<'static>>,
     ) -> Result<File, Failure> {
+        dwell_channel::client::register();
         let Asked { mut options, policy, profiles } = asked;
         let found = profiles.beneath_opened(address, &options);
         let settings = places::settings();
@@ -111,7 +112,8 @@ pub(crate) unsafe fn opened<'a>(file: *const File) -> Result<&'a File, Failure> 
     unsafe { file.as_ref() }.ok_or_else(|| Failure::null("file"))
 }
 
-/// Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data").
+/// Opens a file or block device, or the address of a scheme ("emu:z-nand", "mem:/dev/shm/data",
+/// "chan:/mnt/served/data"). A file under a mount of `dwell serve` is reached through a channel.
 ///
 /// The policy decides every request, from the device's profile (`dwell probe PATH`) and the
 /// machine's load. A thread of this library watches that load until the last such file is closed.

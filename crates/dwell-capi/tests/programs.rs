@@ -5,9 +5,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use dwell::device::Device;
+use dwell_channel::daemon::{self, Daemon};
+use dwell_channel::fs::{self as fs_server, Channels, Server};
 use dwell_host::profile::{DeviceProfile, Polling, ProfileStore, SCHEMA, SpinMethod, SwitchCosts};
 use dwell_policy::{DeviceClass, Profile};
 
@@ -170,6 +172,35 @@ fn the_example_of_one_screen_reads_a_block_at_an_offset() {
         let output = run(dir.path(), &program, &["/nowhere/data"]);
         assert_eq!(output.status.code(), Some(1));
         assert!(told(&output).contains("/nowhere/data"), "{}", told(&output));
+    }
+}
+
+#[test]
+fn a_file_under_a_served_mount_is_read_through_a_channel() {
+    let dir = scratch();
+    let source = here("../../examples/c/random_reads.c");
+    let Some(program) = compiled(dir.path(), &source, Linked::Shared) else { return };
+    let (backing, mount) = (dir.path().join("backing"), dir.path().join("mount"));
+    fs::create_dir(&backing).unwrap();
+    fs::create_dir(&mount).unwrap();
+    fs::write(backing.join("data"), vec![1; 1 << 20]).unwrap();
+    let daemon = Arc::new(Daemon::start(daemon::Options::default()).unwrap());
+    let serving = fs_server::Options {
+        backing,
+        mount: mount.clone(),
+        private: false,
+        threads: 2,
+        passthrough: true,
+    };
+    let _server = match Server::start(&serving, daemon.clone(), Channels::default) {
+        Ok(server) => server,
+        Err(why) => return skip(&why.to_string()),
+    };
+    let path = mount.join("data").display().to_string();
+    for (served, address) in [(400, path.clone()), (800, format!("chan:{path}"))] {
+        let text = told(&run(dir.path(), &program, &[&address, "spin", "200"]));
+        assert!(text.contains("bytes read         1638400\n"), "{text}");
+        assert_eq!(daemon.tally().commands, served, "{address}: {text}");
     }
 }
 
