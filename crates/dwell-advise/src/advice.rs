@@ -386,10 +386,6 @@ impl Case<'_> {
         if part < LARGE {
             return None;
         }
-        let of = seen.devices.iter().filter(|load| load.device == self.device);
-        let (count, in_flight) = of.fold((0, 0.0), |(count, sum), load| {
-            (count + load.count, sum + load.in_flight * load.count as f64)
-        });
         self.say(
             Remedy::LessInFlight,
             1.0,
@@ -397,7 +393,7 @@ impl Case<'_> {
                 "{:.0} % of the waits for {} are queueing, with {:.1} requests in flight: the device has all it can do.",
                 100.0 * part,
                 self.device,
-                in_flight / count.max(1) as f64
+                seen.in_flight(self.device, None).unwrap_or(0.0)
             ),
         )
     }

@@ -176,3 +176,18 @@ pub struct Seen {
     /// Parts that the trace did not cover, and why.
     pub notes: Vec<String>,
 }
+
+impl Seen {
+    /// Mean number of requests that a device had in flight when one completed, for everybody: of
+    /// one operation, or of all; `None` where it completed none.
+    pub fn in_flight(&self, device: &str, operation: Option<Operation>) -> Option<f64> {
+        let is_meant = |load: &&DeviceLoad| {
+            load.device == device && operation.is_none_or(|operation| load.operation == operation)
+        };
+        let (count, sum) =
+            self.devices.iter().filter(is_meant).fold((0, 0.0), |(count, sum), load| {
+                (count + load.count, sum + load.in_flight * load.count as f64)
+            });
+        (count > 0).then(|| sum / count as f64)
+    }
+}

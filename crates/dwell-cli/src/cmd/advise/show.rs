@@ -26,7 +26,7 @@ pub fn text(report: &Report) -> String {
         text += &screen.labelled_in(Tone::Strong, "→ ", &confirmed.sentence());
     }
     if !report.totals.is_empty() {
-        text += &format!("\n{}", table(&screen, &report.totals));
+        text += &format!("\n{}", table(&screen, report));
     }
     text += &format!("\n{}\n", screen.paint(Tone::Quiet, &report.aside()));
     for note in &report.seen.notes {
@@ -35,7 +35,8 @@ pub fn text(report: &Report) -> String {
     text
 }
 
-fn table(screen: &Screen, totals: &[Total]) -> String {
+fn table(screen: &Screen, report: &Report) -> String {
+    let totals = &report.totals;
     let heads = [
         "device",
         "operation",
@@ -49,8 +50,10 @@ fn table(screen: &Screen, totals: &[Total]) -> String {
         "kernel",
         "waking",
         "busy CPU",
+        "in flight",
     ];
-    let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8, 9, 10, 11]);
+    let mut table = screen.table(&heads, &[3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+    let in_flight = |of: &Total| report.seen.in_flight(&of.device, Some(of.operation));
     for total in totals.iter().take(ROWS) {
         let all = total.parts.total_ns().max(1) as f64;
         let part = |ns: u64| match 100.0 * ns as f64 / all {
@@ -71,6 +74,7 @@ fn table(screen: &Screen, totals: &[Total]) -> String {
             part(parts.kernel_ns),
             part(parts.wake_ns),
             part(parts.busy_ns),
+            in_flight(total).map_or("–".to_owned(), units::figure),
         ]);
     }
     let more = match totals.len().saturating_sub(ROWS) {
