@@ -10,7 +10,7 @@ use dwell::policy::{Block, SmartCon};
 use dwell::{Decision, DeviceClass, WaitPolicy, clock};
 use dwell_policy::Wait;
 
-use super::lab::{both, put, skip, skip_all, unless_class};
+use super::lab::{both, cpu_text, put, skip, skip_all, unless_class};
 use super::sums::spun;
 use super::{Lab, Progress};
 use crate::figure::{FigureResult, Measured};
@@ -242,7 +242,8 @@ fn compare(
         (gain, "backlog counted", "block"),
         (limits, "queue limit 1", "queue limit 0"),
     ] {
-        let note = both(row(ours).map(spun), remark.clone());
+        let cpu = row(ours).zip(row(base)).and_then(|(ours, base)| cpu_text(ours, base));
+        let note = both(both(row(ours).map(spun), cpu), remark.clone());
         put(result, &case, ratio(ours, base), note)?;
     }
     let means: Vec<f64> = watched.iter().map(|(_, policy)| 1.0 + policy.mean_ahead()).collect();

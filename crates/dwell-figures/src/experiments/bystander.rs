@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::lab::{both, put};
+use super::lab::{both, cpu_text, put};
 use super::sampled::{EQUIVALENCE, enter, once_learned, step};
 use super::sums::{Rate, spun};
 use super::{Lab, Progress};
@@ -51,7 +51,8 @@ pub fn measure(
         let Some(asked) = asked else { continue };
         let how_many = (name != ONE).then(|| format!("{bystanders} of them"));
         for (at, case) in speeds.iter().enumerate() {
-            let remark = both(odd.clone(), how_many.clone());
+            let cpu = cpu_text(&asked.rows[2 + at], &asked.rows[0]);
+            let remark = both(both(odd.clone(), how_many.clone()), cpu);
             enter(result, case, &asked.sampled, (2 + at, 0, 0), remark)?;
         }
         if name == ONE {

@@ -13,7 +13,7 @@ use dwell_host::profile::SwitchCosts;
 use super::Progress;
 use crate::figure::{FigureResult, Measured};
 use dwell_bench::keep::Keep;
-use dwell_bench::result::{Direction, Load, Pattern, Row, Run};
+use dwell_bench::result::{Direction, Load, Metric, Pattern, Row, Run, pair};
 use dwell_bench::run::{self, Plan};
 use dwell_bench::stand::{FILE_BYTES, Kind, Stand};
 use dwell_bench::subject::{Probing, Subject};
@@ -332,6 +332,13 @@ pub fn unless_class(subject: &Subject, wanted: DeviceClass) -> Option<String> {
 pub fn both(one: Option<String>, other: Option<String>) -> Option<String> {
     let parts: Vec<String> = [one, other].into_iter().flatten().collect();
     (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// What one contender's requests took of CPU time ÷ the other's, for the remark on a ratio of
+/// speeds: equal speed at a whole core is not a draw.
+pub fn cpu_text(ours: &Row, base: &Row) -> Option<String> {
+    let ratio = pair(ours, base, Metric::CpuPerRequest)?;
+    Some(format!("CPU per request {}", units::ratio(ratio.median)))
 }
 
 /// A ratio with its interval, for a remark.

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{put, row, skip, unless_class};
+use super::lab::{both, cpu_text, put, row, skip, unless_class};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::result::{Metric, pair};
@@ -37,7 +37,9 @@ pub fn measure(
         let run = lab.run(&plan, &[subject], part, progress)?;
         for size in SIZES {
             let [ours, base] = ["smartcon", "block"].map(|policy| row(&run, kind, size, policy));
-            put(result, &case(size), pair(ours?, base?, Metric::Throughput), odd.clone())?;
+            let (ours, base) = (ours?, base?);
+            let remark = both(odd.clone(), cpu_text(ours, base));
+            put(result, &case(size), pair(ours, base, Metric::Throughput), remark)?;
         }
     }
     Ok(None)

@@ -5,7 +5,7 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{put, row, skip_all, unless_class};
+use super::lab::{both, cpu_text, put, row, skip_all, unless_class};
 use super::sums::Rate;
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
@@ -34,8 +34,9 @@ pub fn measure(
         ("ten CPU stressors: spin with a deadline ÷ smartcon", "spin", "smartcon"),
         ("ten CPU stressors: smartcon ÷ block", "smartcon", "block"),
     ] {
-        let ratio = pair(of(ours)?, of(base)?, Metric::Throughput);
-        put(result, case, ratio, odd.clone())?;
+        let (ours, base) = (of(ours)?, of(base)?);
+        let remark = both(odd.clone(), cpu_text(ours, base));
+        put(result, case, pair(ours, base, Metric::Throughput), remark)?;
     }
     let cpu = |round: &RoundResult| (round.user_ns + round.system_ns) as f64;
     let wall = |round: &RoundResult| round.wall_ns as f64;

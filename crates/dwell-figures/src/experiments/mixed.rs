@@ -4,7 +4,7 @@
 use anyhow::{Context, Result};
 use dwell::DeviceClass;
 
-use super::lab::{both, put, skip_all, subtitle, unless_class};
+use super::lab::{both, cpu_text, put, skip_all, subtitle, unless_class};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::chart::{Bar, BarGroup, Bars};
@@ -51,7 +51,8 @@ pub fn measure(
         let case = format!("{}: {OURS} ÷ best fixed policy", phase.name);
         let ratio = best.and_then(|best| pair(ours, best, Metric::Throughput));
         let which = best.map(|best| format!("best: {}", best.policy));
-        put(result, &case, ratio, both(odd.clone(), which))?;
+        let cpu = best.and_then(|best| cpu_text(ours, best));
+        put(result, &case, ratio, both(odd.clone(), both(which, cpu)))?;
         let bars = fixed.iter().copied().chain([ours]).map(bar).collect();
         groups.push(BarGroup { label: phase.name.clone(), bars });
     }

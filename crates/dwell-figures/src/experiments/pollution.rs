@@ -5,7 +5,7 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, skip, skip_all, unless_class};
+use super::lab::{both, cpu_text, skip, skip_all, unless_class};
 use super::sampled::{THROUGHPUT, enter, step, width};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
@@ -64,7 +64,8 @@ pub fn measure(
         let asked = lab.sample(result, &cases, || lab.ask(&question, &lab.means(), &mut step))?;
         let Some(asked) = asked else { continue };
         for (number, case) in cases.iter().enumerate() {
-            let remark = remark.clone().filter(|_| number > 0);
+            let cpu = || cpu_text(&asked.rows[2], &asked.rows[0]);
+            let remark = if number > 0 { remark.clone() } else { cpu() };
             enter(result, case, &asked.sampled, (2, 0, number), both(odd.clone(), remark))?;
         }
         lab.keep(result)?;

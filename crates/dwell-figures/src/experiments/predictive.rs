@@ -9,7 +9,7 @@ use dwell::parameters::DeviceParameters;
 use dwell::policy::Predictive;
 use dwell::{DeviceClass, Reason};
 
-use super::lab::{put, skip_all, unless_class};
+use super::lab::{both, cpu_text, put, skip_all, unless_class};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::contender::Contender;
@@ -53,7 +53,8 @@ pub fn measure(
             anyhow::bail!("a contender is missing")
         };
         let case = format!("predictive ÷ block, loop on tmpfs, 4 KiB {name}");
-        put(result, &case, pair(ours, block, Metric::Throughput), odd.clone())?;
+        let remark = both(odd.clone(), cpu_text(ours, block));
+        put(result, &case, pair(ours, block, Metric::Throughput), remark)?;
         if pattern == Pattern::Rand {
             switches(result, ours, block)?;
         }

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use dwell::DeviceClass;
 
-use super::lab::{both, load_name, put, ratio_text, row, skip, subtitle, unless_class};
+use super::lab::{both, cpu_text, load_name, put, ratio_text, row, skip, subtitle, unless_class};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::chart::{self, Axis, Lines, Look, Mark, Point, Scale, Series};
@@ -95,13 +95,15 @@ fn beside(
     let mut curve = Vec::new();
     for kib in sizes_kib {
         let of = |policy| row(&run, kind, kib << 10, policy);
-        let ratio = pair(of("smartcon")?, of("block")?, Metric::Throughput);
+        let (ours, block) = (of("smartcon")?, of("block")?);
+        let ratio = pair(ours, block, Metric::Throughput);
         let spin = match contrast {
-            true => pair(of("spin")?, of("block")?, Metric::Throughput),
+            true => pair(of("spin")?, block, Metric::Throughput),
             false => None,
         };
         let spin = spin.map(|spin| format!("always spinning ÷ block: {}", ratio_text(&spin)));
-        put(result, &case(kind, load, kib), ratio, both(unless_class(subject, class(kind)), spin))?;
+        let remark = both(unless_class(subject, class(kind)), both(cpu_text(ours, block), spin));
+        put(result, &case(kind, load, kib), ratio, remark)?;
         curve.extend(ratio.map(|ratio| (kib, ratio)));
     }
     Ok(curve)

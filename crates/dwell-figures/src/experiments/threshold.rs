@@ -8,7 +8,7 @@ use anyhow::Result;
 use dwell::DeviceClass;
 use dwell::monitor::{Config, SystemMonitor};
 
-use super::lab::{both, put, skip, subtitle, unless_class};
+use super::lab::{both, cpu_text, put, skip, subtitle, unless_class};
 use super::{Lab, Progress, window};
 use crate::figure::FigureResult;
 use dwell_bench::chart::{Axis, Lines, Look, Point, Scale, Series};
@@ -73,7 +73,8 @@ pub fn measure(
         let best = tried.iter().max_by(|a, b| throughput(a).total_cmp(&throughput(b)));
         let ratio = best.and_then(|best| pair(default, best, Metric::Throughput));
         let which = best.map(|best| format!("best: {}", best.policy));
-        put(result, &of_throughput(stressors), ratio, both(odd.clone(), which))?;
+        let cpu = best.and_then(|best| cpu_text(default, best));
+        put(result, &of_throughput(stressors), ratio, both(odd.clone(), both(which, cpu)))?;
         if stressors == 0 {
             put(result, TOTAL, pair(total, default, Metric::Throughput), odd.clone())?;
         } else {

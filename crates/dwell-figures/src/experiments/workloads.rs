@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 
-use super::lab::{put, skip};
+use super::lab::{cpu_text, put, skip};
 use super::{Lab, Progress};
 use crate::figure::FigureResult;
 use dwell_bench::result::{Metric, RoundResult, Row, pair};
@@ -134,7 +134,8 @@ fn measure(
             for (case, compared) in &part.cases {
                 let workload = ours.setting.workload();
                 let scale = workload.rsplit(", ").next().filter(|end| end.starts_with("scale"));
-                let remark = [class.as_deref(), scale].into_iter().flatten();
+                let cpu = cpu_text(ours, base);
+                let remark = [class.as_deref(), scale, cpu.as_deref()].into_iter().flatten();
                 let remark = remark.collect::<Vec<_>>().join(", ");
                 put(result, &named(case), compared.of(ours, base), Some(remark))?;
             }
