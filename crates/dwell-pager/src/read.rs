@@ -13,7 +13,7 @@ use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
-use crate::steal::absent_run;
+use crate::steal::{absent_run, is_absent};
 use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
 impl ThreadQueue {
@@ -131,16 +131,13 @@ impl ThreadQueue {
         }
         let length = self.granule_pages(sh);
         let alone = self.alone == Some(page) || sh.granule == 0 && books.said.is_random(page);
-        if length == 1 || alone || State::of(word) != State::Absent || word & SPILLED != 0 {
+        if length == 1 || alone || !is_absent(sh, page) {
             return page..page + 1;
         }
         let start = page / length * length;
         let end = page + absent_run(sh, page, start + length - page);
-        let is_absent = |page: &u32| {
-            let word = sh.pages.get(*page);
-            State::of(word) == State::Absent && word & SPILLED == 0
-        };
-        let start = (start..page).rev().take_while(is_absent).last().unwrap_or(page);
+        let start =
+            (start..page).rev().take_while(|page| is_absent(sh, *page)).last().unwrap_or(page);
         if sh.granule == 0 && plan.install == 0 && end - start > 1 {
             self.locality.sample(start..end, page);
         }

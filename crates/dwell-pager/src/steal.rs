@@ -10,7 +10,7 @@ use crate::ahead::Plan;
 use crate::fault::INSTALLS;
 use crate::frames::Kind;
 use crate::memory::{self, PAGE_BYTES};
-use crate::pages::{AHEAD, HINTED, SPILLED, State};
+use crate::pages::{AHEAD, HINTED, POISONED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
 use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
@@ -270,8 +270,9 @@ pub(crate) fn absent_run(sh: &Shared, page: u32, most: u32) -> u32 {
     (0..most).find(|step| !is_absent(sh, page + step)).unwrap_or(most)
 }
 
-/// Whether a page is absent and the source has its data.
-fn is_absent(sh: &Shared, page: u32) -> bool {
+/// Whether a page is absent, the source has its data, and nobody has to ask for it first: a copy
+/// would take the place of the mark that makes accesses to a refused page fail.
+pub(crate) fn is_absent(sh: &Shared, page: u32) -> bool {
     let word = sh.pages.get(page);
-    State::of(word) == State::Absent && word & SPILLED == 0
+    State::of(word) == State::Absent && word & (SPILLED | POISONED) == 0
 }
