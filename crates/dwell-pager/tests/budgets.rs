@@ -169,3 +169,37 @@ fn processes_of_other_pid_namespaces_share_a_budget() {
         region.statistics().resident as usize * 5 > budget.bytes_now() / PAGE_BYTES * 4
     });
 }
+
+#[test]
+fn a_region_that_pins_gets_its_pages_from_others_until_all_have_pinned_the_budget() {
+    let (_dir, path) = file(BYTES);
+    for faults in BOTH {
+        let budget = Budget::new(256 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget).faults(faults);
+        let Some(idle) = region(open(&path, false), &options) else { return };
+        let active = Region::open(open(&path, false), &options).unwrap();
+        let all = || (budget.bytes_now() / PAGE_BYTES) as u64;
+        eventually("the active region has most", || {
+            touch(&active, 2_000, 13);
+            active.statistics().resident * 4 > all() * 3
+        });
+        let pin = idle.pin(0..128 * PAGE_BYTES).unwrap();
+        let faults = idle.statistics().faults;
+        eventually("the other gives up what is pinned", || {
+            touch(&active, 500, 14);
+            idle.statistics().resident + active.statistics().resident <= all().max(256) + 8
+        });
+        for page in 0..128 {
+            assert_eq!(read(&idle, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        }
+        assert_eq!(idle.statistics().faults, faults);
+        let refused =
+            |region: &Region, pages| region.pin(0..pages * PAGE_BYTES).err().unwrap().to_string();
+        let error = refused(&active, 160);
+        assert!(error.contains("other regions need 557056 of them"), "{error}");
+        let error = refused(&idle, 300);
+        assert!(error.contains("the budget has 1048576 bytes"), "{error}");
+        drop(pin);
+        drop(active.pin(0..160 * PAGE_BYTES).unwrap());
+    }
+}
