@@ -200,10 +200,11 @@ impl Budget {
         slot.pages.store(region.pages.count(), Ordering::Release);
         own.regions.push(Member { region: Arc::downgrade(region), slot: at, waited: 0 });
         self.round(&mut own);
-        if !own.runs {
-            self.start(&mut own).map_err(|error| {
-                Error::io("starting the thread of the budget", region.path(), None, error)
-            })?;
+        if !own.runs
+            && let Err(error) = self.start(&mut own)
+        {
+            self.forget(&mut own, |other| std::ptr::eq(other, Arc::as_ptr(region)));
+            return Err(Error::io("starting the thread of the budget", region.path(), None, error));
         }
         Ok(())
     }

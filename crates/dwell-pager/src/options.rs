@@ -70,8 +70,8 @@ pub enum Granule {
     Bytes(usize),
 }
 
-/// What happens where this process may not have a userfaultfd, or the kernel lacks what a region
-/// needs.
+/// What happens where a region cannot be had: this process may not have a userfaultfd, the kernel
+/// lacks what a region needs, or too many regions are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
     /// Opening fails, with a line that says what is missing.

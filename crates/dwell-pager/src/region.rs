@@ -58,26 +58,31 @@ impl Region {
         if let Some(why) = open::why_mapped(&file, options)? {
             return Ok(mapped(why.to_owned(), open::mapped(&file, options)?));
         }
-        match open::paged(&file, options) {
-            Ok(shared) => {
-                let shared = Arc::new(shared);
-                if let Some(budget) = &options.shared_budget {
-                    budget.join(&shared, options.nice)?;
+        Region::begin(&file, options).or_else(|error| {
+            let why = error.to_string();
+            Ok(mapped(why, open::instead(&file, options, error)?))
+        })
+    }
+
+    /// A region with what handles its faults.
+    fn begin(file: &Arc<File>, options: &Options) -> Result<Region> {
+        let shared = Arc::new(open::paged(file, options)?);
+        let budget = options.shared_budget.clone();
+        if let Some(budget) = &budget {
+            budget.join(&shared, options.nice)?;
+        }
+        // From here on it ends as a region does, whatever it has by then.
+        let mut region =
+            Region { mode: Mode::Paged { shared, known: None, handler: None, budget } };
+        if let Mode::Paged { shared, known, handler, .. } = &mut region.mode {
+            match options.faults {
+                Faults::Inline => *known = Some(open::enter(shared)?),
+                Faults::Thread => {
+                    *handler = Some(Handler::start(shared, options.handler_spins_ns)?);
                 }
-                let budget = options.shared_budget.clone();
-                let (known, handler) = match options.faults {
-                    Faults::Inline => (Some(open::enter(&shared)?), None),
-                    Faults::Thread => {
-                        (None, Some(Handler::start(&shared, options.handler_spins_ns)?))
-                    }
-                };
-                Ok(Region { mode: Mode::Paged { shared, known, handler, budget } })
-            }
-            Err(error) => {
-                let why = error.to_string();
-                Ok(mapped(why, open::instead(&file, options, error)?))
             }
         }
+        Ok(region)
     }
 
     fn paged(&self) -> Option<&Arc<Shared>> {
