@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use dwell::fork::ForkMark;
+use dwell::fork::{ForkMark, OfProcess};
 use dwell::{Error, Result};
 
-use crate::group;
+use crate::group::{self, usual_budget_bytes};
 use crate::mask::Quiet;
 use crate::memory::{Area, PAGE_BYTES};
 use crate::peers::{MARK_AT, Peers};
@@ -97,6 +97,22 @@ impl Budget {
         });
         let area = area.map_err(|error| Error::io("mapping", path, None, error))?;
         Budget::over(area, None, bytes, path)
+    }
+
+    /// Half of the memory that can be had now, for all regions of this process for which nobody
+    /// names a budget: each with such a half of its own, two would have all.
+    ///
+    /// # Errors
+    /// As [`Budget::new`].
+    pub(crate) fn usual() -> Result<Arc<Budget>> {
+        static USUAL: OfProcess<Weak<Budget>> = OfProcess::new();
+        let mut usual = USUAL.lock();
+        if let Some(budget) = usual.upgrade().filter(|budget| budget.mark.same_process()) {
+            return Ok(budget);
+        }
+        let budget = Budget::new(usual_budget_bytes())?;
+        *usual = Arc::downgrade(&budget);
+        Ok(budget)
     }
 
     /// So many bytes for the regions of all processes that name this file; it is made where it is

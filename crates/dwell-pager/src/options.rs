@@ -121,7 +121,7 @@ pub struct Options {
     pub board: Arc<Board>,
     /// What pages the memory.
     pub backing: Backing,
-    /// What to do without userfaultfd.
+    /// What to do where a region cannot be had.
     pub otherwise: Otherwise,
     /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks,
     /// in nanoseconds.
@@ -155,10 +155,13 @@ impl Options {
         }
     }
 
-    /// Read-only memory by whichever of region and kernel is better, with half of the memory that
-    /// this process can have now.
+    /// Read-only memory by whichever of region and kernel is better. All such regions share half of
+    /// the memory that this process can have when the first of them is opened.
     pub fn auto() -> Self {
-        Options { backing: Backing::Auto, ..Options::new(usual_budget_bytes()) }
+        let usual = Budget::usual();
+        let options = usual
+            .map_or_else(|_| Options::new(usual_budget_bytes()), |budget| Options::within(&budget));
+        options.backing(Backing::Auto)
     }
 
     /// A read-only region, with faults inline, that takes its memory from what others share too.
@@ -229,7 +232,7 @@ impl Options {
         self
     }
 
-    /// Chooses what to do without userfaultfd.
+    /// Chooses what to do where a region cannot be had.
     #[must_use]
     pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
         self.otherwise = otherwise;

@@ -92,6 +92,11 @@ impl Region {
         }
     }
 
+    /// Bytes that may be in memory at the moment; `None` where the kernel decides.
+    pub(crate) fn holds_bytes(&self) -> Option<usize> {
+        self.paged().map(|shared| shared.budget() as usize * PAGE_BYTES)
+    }
+
     pub(crate) fn area(&self) -> &Area {
         match &self.mode {
             Mode::Paged { shared, .. } => &shared.area,
