@@ -2,8 +2,9 @@
 //! Memory that many regions share, of one process or of several.
 //!
 //! Each region has a slot in a page that all processes of the budget map. It says there how much it
-//! could use, how much it holds, and whether it faults. One process, that of the first slot,
-//! decides what each is granted; a thread of each process sees to it that its regions keep to that.
+//! could use, how much it holds, and whether it faults. One process decides what each is granted:
+//! that of the first slot, or another where that is late. A thread of each process sees to it that
+//! its regions keep to that.
 #![allow(unsafe_code)]
 
 use std::ops::Range;
@@ -29,6 +30,8 @@ const SLOTS: usize = 160;
 const ROUND: Duration = Duration::from_millis(100);
 /// How often the kernel is asked how much processes wait for memory.
 const PRESSURE: Duration = Duration::from_secs(1);
+/// After so long without a decision, any process decides.
+const LATE: Duration = Duration::from_millis(500);
 /// How long a pin waits for others to give memory up, and how often it looks.
 const PATIENCE: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(10);
@@ -48,6 +51,15 @@ struct Slot {
 }
 
 const ACTIVE: u32 = 1 << 8;
+
+/// What was decided last, behind the slots.
+#[repr(C)]
+struct Last {
+    /// Pages for all; 0 where nothing was decided yet.
+    total: AtomicU32,
+    /// Decisions so far.
+    count: AtomicU32,
+}
 
 /// Memory for pages that regions share: by priority, by who faults, and by how much the machine
 /// has. Under memory pressure (`/proc/pressure/memory`, or that of the control group) there is less
@@ -73,6 +85,8 @@ struct Own {
     /// Whether the thread runs.
     runs: bool,
     pressure_at: Option<Instant>,
+    /// Decisions of all processes when there was a new one last, and when that was.
+    decided: Option<(u32, Instant)>,
 }
 
 struct Member {
@@ -164,21 +178,20 @@ impl Budget {
     }
 
     fn slots(&self) -> &[Slot] {
-        const { assert!(SLOTS * size_of::<Slot>() + size_of::<AtomicU32>() <= MARK_AT) };
+        const { assert!(SLOTS * size_of::<Slot>() + size_of::<Last>() <= MARK_AT) };
         // SAFETY: a mapped page that lives as long as the budget, of which every value is a slot's;
         // it is only accessed by atomic words.
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Slot, SLOTS) }
     }
 
-    /// Pages for all; 0 where nothing was decided yet.
-    fn now(&self) -> &AtomicU32 {
+    fn last(&self) -> &Last {
         let end = self.area.start() + SLOTS * size_of::<Slot>();
         // SAFETY: the page goes on behind the slots, and is only accessed by atomic words.
-        unsafe { &*(end as *const AtomicU32) }
+        unsafe { &*(end as *const Last) }
     }
 
     fn total(&self) -> u32 {
-        match self.now().load(Ordering::Relaxed) {
+        match self.last().total.load(Ordering::Relaxed) {
             0 => self.asked,
             now => now.min(self.asked),
         }
@@ -352,11 +365,11 @@ impl Budget {
         }
     }
 
-    /// Looks after the regions of this process, and after all where its slot is the first.
+    /// Looks after the regions of this process, and after all where it decides.
     fn round(&self, own: &mut Own) {
         let taken: Vec<&Slot> = self.live().collect();
         let first = taken.first().map(|slot| slot.owner.load(Ordering::Relaxed));
-        if first == Some(self.number()) {
+        if first == Some(self.number()) || self.is_late(own) {
             self.decide(own, &taken);
         }
         for member in &own.regions {
@@ -368,11 +381,31 @@ impl Budget {
         }
     }
 
+    /// Whether nobody has decided for some rounds: the process of the first slot is stopped, say.
+    /// Of several that notice at once, one decides.
+    fn is_late(&self, own: &mut Own) -> bool {
+        let count = &self.last().count;
+        let seen = count.load(Ordering::Acquire);
+        match own.decided {
+            Some((before, at)) if before == seen && at.elapsed() >= LATE => {
+                let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+                count.compare_exchange(seen, seen.wrapping_add(1), acquire, relaxed).is_ok()
+            }
+            Some((before, _)) if before == seen => false,
+            _ => {
+                own.decided = Some((seen, Instant::now()));
+                false
+            }
+        }
+    }
+
     fn decide(&self, own: &mut Own, taken: &[&Slot]) {
+        self.last().count.fetch_add(1, Ordering::AcqRel);
         if own.pressure_at.is_none_or(|at| at.elapsed() >= PRESSURE) {
             own.pressure_at = Some(Instant::now());
             if let Some(pressure) = group::pressure().as_deref().and_then(some_of) {
-                self.now()
+                self.last()
+                    .total
                     .store(under_pressure(self.total(), self.asked, pressure), Ordering::Relaxed);
             }
         }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several regions within one budget.
+#![allow(unsafe_code)]
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::alone::{is_child, told};
+use common::alone::{is_child, started, told};
 use common::{BOTH, Random, byte_at, file, open, read, region, write};
 use dwell_pager::{Access, Budget, Options, PAGE_BYTES, Region};
 
@@ -202,4 +203,37 @@ fn a_region_that_pins_gets_its_pages_from_others_until_all_have_pinned_the_budge
         drop(pin);
         drop(active.pin(0..160 * PAGE_BYTES).unwrap());
     }
+}
+
+#[test]
+fn a_stopped_process_does_not_keep_others_from_their_share() {
+    let name = "a_stopped_process_does_not_keep_others_from_their_share";
+    if is_child() {
+        let told = told();
+        let (at, path) = told.split_once('\n').unwrap();
+        let budget = Budget::shared(at, 256 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget);
+        let Some(region) = region(open(Path::new(path), false), &options) else { return };
+        touch(&region, 8, 15);
+        println!("stopped");
+        // SAFETY: stops this process, which is the test's own.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        return;
+    }
+    let (dir, path) = file(BYTES);
+    let at = dir.path().join("budget");
+    let mut child = started(name, &format!("{}\n{}", at.display(), path.display()));
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let is_stopped = lines.map_while(Result::ok).any(|line| line.contains("stopped"));
+    let shared = is_stopped.then(|| {
+        let budget = Budget::shared(&at, 256 * PAGE_BYTES).unwrap();
+        let region = Region::open(open(&path, false), &Options::within(&budget)).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        std::iter::repeat_with(|| touch(&region, 500, 16))
+            .take_while(|()| Instant::now() < until)
+            .any(|()| region.statistics().resident > 100)
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(shared, Some(false), "the region of the process that runs has next to nothing");
 }
