@@ -93,6 +93,8 @@ pub enum Backing {
     /// The kernel where its mapping is better: the source fits in the budget, is read through the
     /// page cache, or completes a read before a region's fault is handled. A region elsewhere, and
     /// for sources without a descriptor. [`Region::why_mapped`](crate::Region::why_mapped) tells.
+    /// The order of access is not known: if it is random or sequential, and the kernel is advised
+    /// of that, [`Backing::Kernel`] is as fast or faster.
     Auto,
 }
 
