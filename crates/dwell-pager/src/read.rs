@@ -16,6 +16,9 @@ use crate::stats::add;
 use crate::steal::{absent_run, is_absent};
 use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
 
+/// Frames that are given memory beside a read that is a call.
+const FILLED_A_CALL: u32 = 16;
+
 impl ThreadQueue {
     /// Reads a page that is absent (or that another thread reads and does not take care of) and
     /// waits for it. `false` where there was no frame yet.
@@ -63,6 +66,11 @@ impl ThreadQueue {
         if let Err(errno) = sh.fill(run) {
             self.abandon(sh, first, run);
             return Err(errno);
+        }
+        if run.hollow && wanted.len() == 1 && plan.install == 0 && decision.route == Route::Inline {
+            // A call leaves no wait in which frames could be filled for the next faults. One system
+            // call for many costs less than one for each.
+            self.keep_filled(sh, FILLED_A_CALL.min(sh.ready_target()));
         }
         self.passed(sh, Stages::framed);
         if decision.route == Route::Inline && self.has_queue() {

@@ -201,13 +201,13 @@ impl ThreadQueue {
         }
     }
 
-    /// Gives unused frames memory before a fault takes them; whether it did.
-    fn keep_filled(&self, sh: &Shared) -> bool {
+    /// Gives so many unused frames memory before a fault takes them; whether it did.
+    pub fn keep_filled(&self, sh: &Shared, want: u32) -> bool {
         let mut books = sh.lock();
         if books.frames.len(Kind::FREE) > 0 {
             return false;
         }
-        let Some(run) = books.frames.take_fresh(FILLED_A_TURN) else { return false };
+        let Some(run) = books.frames.take_fresh(want) else { return false };
         drop(books);
         let filled = sh.fill(run).is_ok();
         let mut books = sh.lock();
@@ -244,7 +244,7 @@ impl ThreadQueue {
             return true;
         }
         // Where more is read at once, frames that were never used lie in longer rows.
-        if self.keep_ready(sh) || plan.install == 0 && self.keep_filled(sh) {
+        if self.keep_ready(sh) || plan.install == 0 && self.keep_filled(sh, FILLED_A_TURN) {
             return true;
         }
         self.land(sh);
