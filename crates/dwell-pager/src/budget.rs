@@ -281,6 +281,9 @@ impl Budget {
                 return Err(self.too_many(region, new, needed, others));
             }
             region.count_pins(&mut books, pages);
+            if needed <= books.frames.budget() {
+                return Ok(());
+            }
             needed
         };
         let until = Instant::now() + PATIENCE;
