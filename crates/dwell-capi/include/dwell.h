@@ -130,7 +130,8 @@
 /**
  * Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the
  * budget, is read through the page cache, or its device completes a read at once. See
- * dwell_region_why_mapped. A budget of 0 is then half of the memory that the process can have.
+ * dwell_region_why_mapped. All such regions with a budget of 0 share half of the memory that the
+ * process can have.
  */
 #define DWELL_MAP_AUTO 32
 

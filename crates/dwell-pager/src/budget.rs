@@ -2,19 +2,21 @@
 //! Memory that many regions share, of one process or of several.
 //!
 //! Each region has a slot in a page that all processes of the budget map. It says there how much it
-//! could use, how much it holds, and whether it faults. One process, that of the first slot,
-//! decides what each is granted; a thread of each process sees to it that its regions keep to that.
+//! could use, how much it holds, and whether it faults. One process decides what each is granted:
+//! that of the first slot, or another where that is late. A thread of each process sees to it that
+//! its regions keep to that.
 #![allow(unsafe_code)]
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use dwell::fork::ForkMark;
+use dwell::fork::{ForkMark, OfProcess};
 use dwell::{Error, Result};
 
-use crate::group;
+use crate::group::{self, usual_budget_bytes};
 use crate::mask::Quiet;
 use crate::memory::{Area, PAGE_BYTES};
 use crate::peers::{MARK_AT, Peers};
@@ -28,13 +30,19 @@ const SLOTS: usize = 160;
 const ROUND: Duration = Duration::from_millis(100);
 /// How often the kernel is asked how much processes wait for memory.
 const PRESSURE: Duration = Duration::from_secs(1);
+/// After so long without a decision, any process decides.
+const LATE: Duration = Duration::from_millis(500);
+/// How long a pin waits for others to give memory up, and how often it looks.
+const PATIENCE: Duration = Duration::from_secs(1);
+const STEP: Duration = Duration::from_millis(10);
 
 /// One region; all zeros where the slot is free.
 #[repr(C)]
 struct Slot {
     /// The number of its process.
     owner: AtomicU32,
-    /// Pages that it can use, holds, and may have.
+    /// Pages that it gets in any case, for its pins; that it can use, holds, and may have.
+    least: AtomicU32,
     pages: AtomicU32,
     held: AtomicU32,
     granted: AtomicU32,
@@ -43,6 +51,15 @@ struct Slot {
 }
 
 const ACTIVE: u32 = 1 << 8;
+
+/// What was decided last, behind the slots.
+#[repr(C)]
+struct Last {
+    /// Pages for all; 0 where nothing was decided yet.
+    total: AtomicU32,
+    /// Decisions so far.
+    count: AtomicU32,
+}
 
 /// Memory for pages that regions share: by priority, by who faults, and by how much the machine
 /// has. Under memory pressure (`/proc/pressure/memory`, or that of the control group) there is less
@@ -68,6 +85,8 @@ struct Own {
     /// Whether the thread runs.
     runs: bool,
     pressure_at: Option<Instant>,
+    /// Decisions of all processes when there was a new one last, and when that was.
+    decided: Option<(u32, Instant)>,
 }
 
 struct Member {
@@ -94,6 +113,22 @@ impl Budget {
         Budget::over(area, None, bytes, path)
     }
 
+    /// Half of the memory that can be had now, for all regions of this process for which nobody
+    /// names a budget: each with such a half of its own, two would have all.
+    ///
+    /// # Errors
+    /// As [`Budget::new`].
+    pub(crate) fn usual() -> Result<Arc<Budget>> {
+        static USUAL: OfProcess<Weak<Budget>> = OfProcess::new();
+        let mut usual = USUAL.lock();
+        if let Some(budget) = usual.upgrade().filter(|budget| budget.mark.same_process()) {
+            return Ok(budget);
+        }
+        let budget = Budget::new(usual_budget_bytes())?;
+        *usual = Arc::downgrade(&budget);
+        Ok(budget)
+    }
+
     /// So many bytes for the regions of all processes that name this file; it is made where it is
     /// missing. All name the same number of bytes.
     ///
@@ -101,7 +136,7 @@ impl Budget {
     /// What the system says of the file; a file that is no budget.
     pub fn shared(path: impl AsRef<Path>, bytes: usize) -> Result<Arc<Budget>> {
         let path = path.as_ref();
-        let (area, peers) = Peers::open(path, "budget", *b"DwBudget")?;
+        let (area, peers) = Peers::open(path, "budget", *b"DwBudge2")?;
         let budget = Budget::over(area, Some(peers), bytes, path)?;
         for slot in budget.slots() {
             // The process that had this number before has ended.
@@ -143,21 +178,20 @@ impl Budget {
     }
 
     fn slots(&self) -> &[Slot] {
-        const { assert!(SLOTS * size_of::<Slot>() + size_of::<AtomicU32>() <= MARK_AT) };
+        const { assert!(SLOTS * size_of::<Slot>() + size_of::<Last>() <= MARK_AT) };
         // SAFETY: a mapped page that lives as long as the budget, of which every value is a slot's;
         // it is only accessed by atomic words.
         unsafe { std::slice::from_raw_parts(self.area.start() as *const Slot, SLOTS) }
     }
 
-    /// Pages for all; 0 where nothing was decided yet.
-    fn now(&self) -> &AtomicU32 {
+    fn last(&self) -> &Last {
         let end = self.area.start() + SLOTS * size_of::<Slot>();
         // SAFETY: the page goes on behind the slots, and is only accessed by atomic words.
-        unsafe { &*(end as *const AtomicU32) }
+        unsafe { &*(end as *const Last) }
     }
 
     fn total(&self) -> u32 {
-        match self.now().load(Ordering::Relaxed) {
+        match self.last().total.load(Ordering::Relaxed) {
             0 => self.asked,
             now => now.min(self.asked),
         }
@@ -188,16 +222,18 @@ impl Budget {
         });
         let Some(at) = slot else { return refuse("too many regions share the budget") };
         let slot = &self.slots()[at];
+        slot.least.store(LEAST_PAGES, Ordering::Relaxed);
         slot.held.store(0, Ordering::Relaxed);
         slot.granted.store(0, Ordering::Relaxed);
         slot.says.store((i32::from(nice.clamp(-20, 19)) + 20) as u32 | ACTIVE, Ordering::Relaxed);
         slot.pages.store(region.pages.count(), Ordering::Release);
         own.regions.push(Member { region: Arc::downgrade(region), slot: at, waited: 0 });
         self.round(&mut own);
-        if !own.runs {
-            self.start(&mut own).map_err(|error| {
-                Error::io("starting the thread of the budget", region.path(), None, error)
-            })?;
+        if !own.runs
+            && let Err(error) = self.start(&mut own)
+        {
+            self.forget(&mut own, |other| std::ptr::eq(other, Arc::as_ptr(region)));
+            return Err(Error::io("starting the thread of the budget", region.path(), None, error));
         }
         Ok(())
     }
@@ -211,6 +247,78 @@ impl Budget {
         let mut own = self.own();
         self.forget(&mut own, |other| std::ptr::eq(other, region));
         self.wake.notify_all();
+    }
+
+    /// Counts pages of a region as pinned, and has other regions give memory up. Where they take
+    /// longer than a second, the region goes beyond its grant.
+    ///
+    /// # Errors
+    /// More than the budget can hold beside what other regions have pinned.
+    pub(crate) fn pin(&self, region: &Shared, pages: &Range<u32>) -> Result<()> {
+        let mut own = self.own();
+        // Pins that are gone by now are in nobody's way.
+        for member in &own.regions {
+            if let Some(region) = member.region.upgrade() {
+                region.tell(&self.slots()[member.slot]);
+            }
+        }
+        let is_it = |member: &&Member| std::ptr::eq(member.region.as_ptr(), region);
+        let Some(at) = own.regions.iter().find(is_it).map(|member| member.slot) else {
+            return Err(Error::invalid(region.path(), "the region has left its budget"));
+        };
+        let slot = &self.slots()[at];
+        let needed = {
+            let mut books = region.lock();
+            let new = region.unpinned(pages);
+            let needed = region.least(books.pinned + new);
+            // Others see this before it is compared with theirs: of two that pin at once, one
+            // notices at least.
+            let before = slot.least.swap(needed, Ordering::SeqCst);
+            let others = self.live().filter(|other| !std::ptr::eq(*other, slot));
+            let others = others.map(|other| u64::from(other.least.load(Ordering::SeqCst))).sum();
+            if u64::from(needed) + others > self.asked.into() {
+                slot.least.store(before, Ordering::SeqCst);
+                return Err(self.too_many(region, new, needed, others));
+            }
+            region.count_pins(&mut books, pages);
+            if needed <= books.frames.budget() {
+                return Ok(());
+            }
+            needed
+        };
+        let until = Instant::now() + PATIENCE;
+        let mut step = Duration::ZERO;
+        loop {
+            self.round(&mut own);
+            if slot.granted.load(Ordering::Acquire) >= needed || Instant::now() >= until {
+                return Ok(());
+            }
+            let waited = self.wake.wait_timeout(own, step);
+            own = waited.unwrap_or_else(PoisonError::into_inner).0;
+            step = STEP;
+        }
+    }
+
+    fn too_many(&self, region: &Shared, new: u32, needed: u32, others: u64) -> Error {
+        let bytes = |pages: u64| pages * PAGE_BYTES as u64;
+        let what = format!(
+            "pinning {} bytes more needs {} of the budget; the budget has {} bytes, and other regions need {} of \
+             them: pin less at once, drop pins, or make the budget larger",
+            bytes(new.into()),
+            bytes(needed.into()),
+            self.bytes(),
+            bytes(others),
+        );
+        Error::invalid(region.path(), what)
+    }
+
+    /// The slots of regions whose processes live.
+    fn live(&self) -> impl Iterator<Item = &Slot> {
+        let number = self.number();
+        self.slots().iter().filter(move |slot| match slot.owner.load(Ordering::Acquire) {
+            0 => false,
+            owner => owner == number || self.is_alive(owner),
+        })
     }
 
     /// Frees the slots of regions that are gone, and of those that this says of.
@@ -256,42 +364,58 @@ impl Budget {
             let active = if waited > member.waited { ACTIVE } else { 0 };
             member.waited = waited;
             slot.says.store(nice | active, Ordering::Relaxed);
-            slot.held.store(region.held(), Ordering::Relaxed);
+            region.tell(slot);
         }
     }
 
-    /// Looks after the regions of this process, and after all where its slot is the first.
+    /// Looks after the regions of this process, and after all where it decides.
     fn round(&self, own: &mut Own) {
-        let number = self.number();
-        let live = |slot: &Slot| match slot.owner.load(Ordering::Acquire) {
-            0 => false,
-            owner => owner == number || self.is_alive(owner),
-        };
-        let taken: Vec<&Slot> = self.slots().iter().filter(|slot| live(slot)).collect();
+        let taken: Vec<&Slot> = self.live().collect();
         let first = taken.first().map(|slot| slot.owner.load(Ordering::Relaxed));
-        if first == Some(number) {
+        if first == Some(self.number()) || self.is_late(own) {
             self.decide(own, &taken);
         }
         for member in &own.regions {
             if let Some(region) = member.region.upgrade() {
                 let slot = &self.slots()[member.slot];
                 region.keep_to(slot.granted.load(Ordering::Acquire).max(LEAST_PAGES));
-                slot.held.store(region.held(), Ordering::Release);
+                region.tell(slot);
+            }
+        }
+    }
+
+    /// Whether nobody has decided for some rounds: the process of the first slot is stopped, say.
+    /// Of several that notice at once, one decides.
+    fn is_late(&self, own: &mut Own) -> bool {
+        let count = &self.last().count;
+        let seen = count.load(Ordering::Acquire);
+        match own.decided {
+            Some((before, at)) if before == seen && at.elapsed() >= LATE => {
+                let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
+                count.compare_exchange(seen, seen.wrapping_add(1), acquire, relaxed).is_ok()
+            }
+            Some((before, _)) if before == seen => false,
+            _ => {
+                own.decided = Some((seen, Instant::now()));
+                false
             }
         }
     }
 
     fn decide(&self, own: &mut Own, taken: &[&Slot]) {
+        self.last().count.fetch_add(1, Ordering::AcqRel);
         if own.pressure_at.is_none_or(|at| at.elapsed() >= PRESSURE) {
             own.pressure_at = Some(Instant::now());
             if let Some(pressure) = group::pressure().as_deref().and_then(some_of) {
-                self.now()
+                self.last()
+                    .total
                     .store(under_pressure(self.total(), self.asked, pressure), Ordering::Relaxed);
             }
         }
         let claim = |slot: &&Slot| {
             let says = slot.says.load(Ordering::Relaxed);
             Claim {
+                least: slot.least.load(Ordering::Relaxed),
                 pages: slot.pages.load(Ordering::Relaxed),
                 nice: ((says & 0xff) as i32 - 20) as i8,
                 active: says & ACTIVE != 0,
@@ -316,10 +440,12 @@ impl std::fmt::Debug for Budget {
 }
 
 impl Shared {
-    /// Pages that are in memory, for the owner of the budget.
-    fn held(&self) -> u32 {
+    /// Tells the owner of the budget how many pages are in memory, and how many have to be.
+    fn tell(&self, slot: &Slot) {
         let _quiet = Quiet::new();
-        self.lock().frames.in_memory()
+        let books = self.lock();
+        slot.least.store(self.least(books.pinned), Ordering::Relaxed);
+        slot.held.store(books.frames.in_memory(), Ordering::Release);
     }
 
     /// Has the region keep to so many pages, moving out what is beyond. Pinned pages stay, and a
@@ -328,8 +454,7 @@ impl Shared {
         let quiet = Quiet::new();
         let beyond = {
             let mut books = self.lock();
-            let pages =
-                pages.max(books.pinned + LEAST_PAGES).min(self.pages.count().max(LEAST_PAGES));
+            let pages = pages.max(self.least(books.pinned)).min(self.least(self.pages.count()));
             books.frames.set_budget(pages);
             self.budget.store(pages, Ordering::Relaxed);
             books.frames.in_memory() > pages

@@ -15,7 +15,7 @@ use crate::ahead::Plan;
 use crate::futex;
 use crate::mask::Mask;
 use crate::memory::PAGE_BYTES;
-use crate::pages::{AHEAD, DIRTY, HINTED, State};
+use crate::pages::{AHEAD, DIRTY, HINTED, POISONED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
@@ -279,7 +279,8 @@ impl ThreadQueue {
     }
 }
 
-/// Takes a page on standby out of its list to be brought in, if it has the flags `only`.
+/// Takes a page on standby out of its list to be brought in, if it has the flags `only`. A refused
+/// page comes in for who asks for it, without flags.
 fn take_in(
     sh: &Shared,
     books: &mut Books,
@@ -289,7 +290,9 @@ fn take_in(
     count: &mut usize,
 ) {
     let word = sh.pages.get(page);
-    if State::of(word) != State::Standby || word & only != only || *count == INSTALLS {
+    let is_refused = only != 0 && word & POISONED != 0;
+    let fits = State::of(word) == State::Standby && word & only == only && !is_refused;
+    if !fits || *count == INSTALLS {
         return;
     }
     books.frames.unlink(sh.pages.frame(page));

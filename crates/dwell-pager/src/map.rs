@@ -13,14 +13,14 @@ use dwell::{Error, File, Result};
 
 use crate::advice::Advice;
 use crate::evict::takes_tail;
-use crate::group::usual_budget_bytes;
 use crate::memory::PAGE_BYTES;
 use crate::options::{Access, Backing, Faults, Options};
 use crate::region::Region;
 
 /// Maps a file, or whatever else [`dwell::open()`] opens, for reading: one line in place of `mmap`.
 ///
-/// The budget is half of the memory that this process can have now. [`MmapOptions`] has choices.
+/// All maps without a budget of their own share half of the memory that this process can have when
+/// the first of them is made. [`MmapOptions`] has choices.
 ///
 /// # Errors
 /// As [`Region::open`].
@@ -51,7 +51,7 @@ impl Default for MmapOptions {
 }
 
 impl MmapOptions {
-    /// All of a file, by whichever is better, with half of the memory that can be had.
+    /// All of a file, by whichever is better, with memory that all such maps share.
     pub fn new() -> Self {
         MmapOptions {
             options: None,
@@ -64,7 +64,7 @@ impl MmapOptions {
         }
     }
 
-    /// Memory for pages, in bytes.
+    /// Memory for pages of this map alone, in bytes.
     #[must_use]
     pub fn budget_bytes(mut self, bytes: usize) -> Self {
         self.budget_bytes = Some(bytes);
@@ -90,7 +90,7 @@ impl MmapOptions {
     #[must_use]
     pub fn region(mut self, options: Options) -> Self {
         (self.faults, self.backing) = (options.faults, options.backing);
-        self.budget_bytes = Some(options.budget_bytes);
+        self.budget_bytes = None;
         self.options = Some(options);
         self
     }
@@ -170,9 +170,10 @@ impl MmapOptions {
 
     fn over(&self, file: File, access: Access) -> Result<Inner> {
         let bytes = file.bytes()?;
-        let budget_bytes = self.budget_bytes.unwrap_or_else(usual_budget_bytes);
-        let mut options = self.options.clone().unwrap_or_else(|| Options::new(budget_bytes));
-        options.budget_bytes = budget_bytes;
+        let mut options = self.options.clone().unwrap_or_else(Options::auto);
+        if let Some(bytes) = self.budget_bytes {
+            (options.budget_bytes, options.shared_budget) = (bytes, None);
+        }
         options = options.access(access).faults(self.faults).backing(self.backing);
         let start = usize::try_from(self.offset).unwrap_or(usize::MAX);
         let end = match self.len {
@@ -188,7 +189,8 @@ impl MmapOptions {
         };
         let region = Region::open(Arc::new(file), &options)?;
         if self.populate {
-            let most = range.start.saturating_add(budget_bytes);
+            let holds = region.holds_bytes().unwrap_or(options.budget_bytes);
+            let most = range.start.saturating_add(holds);
             region.prefault(range.start..range.end.min(most))?;
         }
         Ok(Inner { region, range })
@@ -426,5 +428,43 @@ impl DerefMut for MmapMut {
 impl AsMut<[u8]> for MmapMut {
     fn as_mut(&mut self) -> &mut [u8] {
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::budget::Budget;
+    use crate::region::Mode;
+
+    fn budget_of(map: &Mmap) -> Option<Arc<Budget>> {
+        match &map.region().mode {
+            Mode::Paged { budget, .. } => budget.clone(),
+            Mode::Mapped { .. } => None,
+        }
+    }
+
+    #[test]
+    fn maps_without_a_budget_share_one_and_a_named_one_is_a_maps_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("data");
+        std::fs::write(&path, vec![7; 100 * PAGE_BYTES]).unwrap();
+        let options = MmapOptions::new().backing(Backing::Region);
+        // SAFETY: nobody changes the file.
+        let map = |options: &MmapOptions| unsafe { options.clone().populate().map_path(&path) };
+        let maps = match map(&options) {
+            Ok(first) => [first, map(&options).unwrap()],
+            Err(error) if error.to_string().contains("userfaultfd") => return,
+            Err(error) => panic!("{error}"),
+        };
+        let [one, other] = maps.each_ref().map(|map| budget_of(map).unwrap());
+        assert!(Arc::ptr_eq(&one, &other));
+        assert!(maps.iter().all(|map| map[99 * PAGE_BYTES] == 7));
+        let options = options.budget_bytes(64 * PAGE_BYTES);
+        assert!(budget_of(&map(&options).unwrap()).is_none());
+        // What a region shares is still its own choice, and a named budget wins over that.
+        let shared = options.region(Options::within(&one).backing(Backing::Region));
+        assert!(budget_of(&map(&shared).unwrap()).is_some());
+        assert!(budget_of(&map(&shared.budget_bytes(64 * PAGE_BYTES)).unwrap()).is_none());
     }
 }

@@ -70,8 +70,8 @@ pub enum Granule {
     Bytes(usize),
 }
 
-/// What happens where this process may not have a userfaultfd, or the kernel lacks what a region
-/// needs.
+/// What happens where a region cannot be had: this process may not have a userfaultfd, the kernel
+/// lacks what a region needs, or too many regions are open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Otherwise {
     /// Opening fails, with a line that says what is missing.
@@ -93,6 +93,8 @@ pub enum Backing {
     /// The kernel where its mapping is better: the source fits in the budget, is read through the
     /// page cache, or completes a read before a region's fault is handled. A region elsewhere, and
     /// for sources without a descriptor. [`Region::why_mapped`](crate::Region::why_mapped) tells.
+    /// The order of access is not known: if it is random or sequential, and the kernel is advised
+    /// of that, [`Backing::Kernel`] is as fast or faster.
     Auto,
 }
 
@@ -121,7 +123,7 @@ pub struct Options {
     pub board: Arc<Board>,
     /// What pages the memory.
     pub backing: Backing,
-    /// What to do without userfaultfd.
+    /// What to do where a region cannot be had.
     pub otherwise: Otherwise,
     /// How long the handler thread ([`Faults::Thread`]) spins for the next fault before it blocks,
     /// in nanoseconds.
@@ -155,10 +157,13 @@ impl Options {
         }
     }
 
-    /// Read-only memory by whichever of region and kernel is better, with half of the memory that
-    /// this process can have now.
+    /// Read-only memory by whichever of region and kernel is better. All such regions share half of
+    /// the memory that this process can have when the first of them is opened.
     pub fn auto() -> Self {
-        Options { backing: Backing::Auto, ..Options::new(usual_budget_bytes()) }
+        let usual = Budget::usual();
+        let options = usual
+            .map_or_else(|_| Options::new(usual_budget_bytes()), |budget| Options::within(&budget));
+        options.backing(Backing::Auto)
     }
 
     /// A read-only region, with faults inline, that takes its memory from what others share too.
@@ -229,7 +234,7 @@ impl Options {
         self
     }
 
-    /// Chooses what to do without userfaultfd.
+    /// Chooses what to do where a region cannot be had.
     #[must_use]
     pub fn otherwise(mut self, otherwise: Otherwise) -> Self {
         self.otherwise = otherwise;

@@ -95,12 +95,14 @@ impl Pages {
     }
 
     /// Gives a page a state and flags in place of those it had; pins, and the marks of syncs and of
-    /// the spill file, stay. It wakes the waiters. By the holder of the lock.
+    /// the spill file, stay, and that of a refused page until it is present. It wakes the waiters.
+    /// By the holder of the lock.
     pub fn set(&self, page: u32, state: State, flags: u32) {
         debug_assert!(flags & !FLAGS == 0);
         let word = self.word(page);
         let old = word.load(Ordering::Relaxed);
-        let kept = old & !(STATE | WAITERS | FLAGS);
+        let ended = if state == State::Present { FLAGS | POISONED } else { FLAGS };
+        let kept = old & !(STATE | WAITERS | ended);
         word.store(kept | state as u32 | flags, Ordering::Release);
         if old & WAITERS != 0 {
             wake(word);

@@ -13,8 +13,11 @@ use crate::pages::{AHEAD, HINTED, SPILLED, State};
 use crate::shared::{Books, Shared};
 use crate::stages::Stages;
 use crate::stats::add;
-use crate::steal::absent_run;
+use crate::steal::{absent_run, is_absent};
 use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
+
+/// Frames that are given memory beside a read that is a call.
+const FILLED_A_CALL: u32 = 16;
 
 impl ThreadQueue {
     /// Reads a page that is absent (or that another thread reads and does not take care of) and
@@ -63,6 +66,11 @@ impl ThreadQueue {
         if let Err(errno) = sh.fill(run) {
             self.abandon(sh, first, run);
             return Err(errno);
+        }
+        if run.hollow && wanted.len() == 1 && plan.install == 0 && decision.route == Route::Inline {
+            // A call leaves no wait in which frames could be filled for the next faults. One system
+            // call for many costs less than one for each.
+            self.keep_filled(sh, FILLED_A_CALL.min(sh.ready_target()));
         }
         self.passed(sh, Stages::framed);
         if decision.route == Route::Inline && self.has_queue() {
@@ -131,16 +139,13 @@ impl ThreadQueue {
         }
         let length = self.granule_pages(sh);
         let alone = self.alone == Some(page) || sh.granule == 0 && books.said.is_random(page);
-        if length == 1 || alone || State::of(word) != State::Absent || word & SPILLED != 0 {
+        if length == 1 || alone || !is_absent(sh, page) {
             return page..page + 1;
         }
         let start = page / length * length;
         let end = page + absent_run(sh, page, start + length - page);
-        let is_absent = |page: &u32| {
-            let word = sh.pages.get(*page);
-            State::of(word) == State::Absent && word & SPILLED == 0
-        };
-        let start = (start..page).rev().take_while(is_absent).last().unwrap_or(page);
+        let start =
+            (start..page).rev().take_while(|page| is_absent(sh, *page)).last().unwrap_or(page);
         if sh.granule == 0 && plan.install == 0 && end - start > 1 {
             self.locality.sample(start..end, page);
         }

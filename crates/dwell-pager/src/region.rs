@@ -43,12 +43,6 @@ pub(crate) enum Mode {
     Mapped { file: Arc<File>, area: Area, writes_back: bool, why: String },
 }
 
-/// A range that stays in memory while this lives, so that system calls may be given it.
-pub struct Pin {
-    shared: Option<Arc<Shared>>,
-    pages: Range<u32>,
-}
-
 impl Region {
     /// Makes `file` memory.
     ///
@@ -64,26 +58,31 @@ impl Region {
         if let Some(why) = open::why_mapped(&file, options)? {
             return Ok(mapped(why.to_owned(), open::mapped(&file, options)?));
         }
-        match open::paged(&file, options) {
-            Ok(shared) => {
-                let shared = Arc::new(shared);
-                if let Some(budget) = &options.shared_budget {
-                    budget.join(&shared, options.nice)?;
+        Region::begin(&file, options).or_else(|error| {
+            let why = error.to_string();
+            Ok(mapped(why, open::instead(&file, options, error)?))
+        })
+    }
+
+    /// A region with what handles its faults.
+    fn begin(file: &Arc<File>, options: &Options) -> Result<Region> {
+        let shared = Arc::new(open::paged(file, options)?);
+        let budget = options.shared_budget.clone();
+        if let Some(budget) = &budget {
+            budget.join(&shared, options.nice)?;
+        }
+        // From here on it ends as a region does, whatever it has by then.
+        let mut region =
+            Region { mode: Mode::Paged { shared, known: None, handler: None, budget } };
+        if let Mode::Paged { shared, known, handler, .. } = &mut region.mode {
+            match options.faults {
+                Faults::Inline => *known = Some(open::enter(shared)?),
+                Faults::Thread => {
+                    *handler = Some(Handler::start(shared, options.handler_spins_ns)?);
                 }
-                let budget = options.shared_budget.clone();
-                let (known, handler) = match options.faults {
-                    Faults::Inline => (Some(open::enter(&shared)?), None),
-                    Faults::Thread => {
-                        (None, Some(Handler::start(&shared, options.handler_spins_ns)?))
-                    }
-                };
-                Ok(Region { mode: Mode::Paged { shared, known, handler, budget } })
-            }
-            Err(error) => {
-                let why = error.to_string();
-                Ok(mapped(why, open::instead(&file, options, error)?))
             }
         }
+        Ok(region)
     }
 
     fn paged(&self) -> Option<&Arc<Shared>> {
@@ -91,6 +90,11 @@ impl Region {
             Mode::Paged { shared, .. } => Some(shared),
             Mode::Mapped { .. } => None,
         }
+    }
+
+    /// Bytes that may be in memory at the moment; `None` where the kernel decides.
+    pub(crate) fn holds_bytes(&self) -> Option<usize> {
+        self.paged().map(|shared| shared.budget() as usize * PAGE_BYTES)
     }
 
     pub(crate) fn area(&self) -> &Area {
@@ -160,7 +164,7 @@ impl Region {
     }
 
     /// The pages of a range of bytes.
-    fn pages(&self, range: &Range<usize>) -> Result<Range<u32>> {
+    pub(crate) fn pages(&self, range: &Range<usize>) -> Result<Range<u32>> {
         if range.start > range.end || range.end > self.len() {
             let what = format!(
                 "bytes {} to {} are not within the region of {} bytes",
@@ -186,50 +190,12 @@ impl Region {
         pages.into_iter().try_for_each(|page| shared.bring(page, quiet.mask()))
     }
 
-    fn populate(&self, range: &Range<usize>) -> Result<()> {
+    pub(crate) fn populate(&self, range: &Range<usize>) -> Result<()> {
         let pages = self.pages(range)?;
         let count = (pages.end - pages.start) as usize;
         self.area()
             .advise_range(pages.start as usize, count, libc::MADV_POPULATE_READ)
             .map_err(|error| Error::io("reading", self.file().path(), None, error))
-    }
-
-    /// Brings a range of bytes into memory and keeps it there, so that system calls may be given
-    /// it. With a budget as large as the file, all of it can be pinned.
-    ///
-    /// # Errors
-    /// As [`Region::prefault`]; more than the budget can hold, with the budget that would.
-    pub fn pin(&self, range: Range<usize>) -> Result<Pin> {
-        let pages = self.pages(&range)?;
-        let Some(shared) = self.paged() else {
-            self.populate(&range)?;
-            return Ok(Pin { shared: None, pages });
-        };
-        shared.here()?;
-        let quiet = Quiet::new();
-        {
-            let mut books = shared.lock();
-            let new = pages.clone().filter(|page| shared.pages.pins(*page) == 0).count() as u32;
-            let pinned = books.pinned + new;
-            // Pages that are not pinned need a few frames to come and go by.
-            let needed = pinned + (open::LEAST_PAGES / 2).min(shared.pages.count() - pinned);
-            if needed > books.frames.budget() {
-                let what = format!(
-                    "pinning {} KiB beside {} KiB that are pinned needs a budget of {} bytes; this one is of \
-                     {}: pin less at once, or open the region with a larger budget",
-                    kib(new),
-                    kib(books.pinned),
-                    needed as usize * PAGE_BYTES,
-                    books.frames.budget() as usize * PAGE_BYTES,
-                );
-                return Err(Error::invalid(shared.path(), what));
-            }
-            books.pinned = pinned;
-            pages.clone().for_each(|page| shared.pages.pin(page, true));
-        }
-        let pin = Pin { shared: Some(shared.clone()), pages: pages.clone() };
-        pages.into_iter().try_for_each(|page| shared.bring(page, quiet.mask()))?;
-        Ok(pin)
     }
 
     /// Says how a range of bytes will be used.
@@ -369,22 +335,6 @@ impl Drop for Region {
     }
 }
 
-impl Drop for Pin {
-    fn drop(&mut self) {
-        let Some(shared) = &self.shared else { return };
-        if !shared.is_here() {
-            // In a forked child another thread may have held the lock, and holds it for ever.
-            return;
-        }
-        let _quiet = Quiet::new();
-        let mut books = shared.lock();
-        for page in self.pages.clone() {
-            shared.pages.pin(page, false);
-            books.pinned -= u32::from(shared.pages.pins(page) == 0);
-        }
-    }
-}
-
 /// Follows what hints are in the ring, if the calling thread has a thread queue for that.
 #[cold]
 fn follow_hints(shared: &Shared) {
@@ -392,10 +342,6 @@ fn follow_hints(shared: &Shared) {
         let quiet = Quiet::new();
         signal::with_own_queue(shared, quiet.mask(), |thread_queue| thread_queue.run_ahead(shared));
     }
-}
-
-fn kib(pages: u32) -> usize {
-    pages as usize * (PAGE_BYTES / 1024)
 }
 
 impl Shared {
@@ -417,7 +363,7 @@ impl Shared {
     }
 
     /// Brings a page in for a call of the program's, with signals kept out.
-    fn bring(&self, page: u32, mask: Mask) -> Result<()> {
+    pub(crate) fn bring(&self, page: u32, mask: Mask) -> Result<()> {
         self.cure(page);
         let began = clock::now();
         signal::with_some_queue(self, mask, |thread_queue| thread_queue.fault(self, page, began))

@@ -15,6 +15,8 @@ const IDLE: u64 = 16;
 /// What one region says of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
+    /// Pages that it gets in any case.
+    pub least: u32,
     /// Pages that it can make use of.
     pub pages: u32,
     /// Nice value of whom it serves.
@@ -32,10 +34,10 @@ impl Claim {
     }
 }
 
-/// The pages of each region: by weight, none more than it can use, all that there are as long as
-/// somebody can use them.
+/// The pages of each region: the least that it gets in any case, and the rest by weight, none more
+/// than it can use, all that there are as long as somebody can use them.
 pub(crate) fn shares(total: u32, claims: &[Claim]) -> Vec<u32> {
-    let mut shares = vec![LEAST_PAGES; claims.len()];
+    let mut shares: Vec<u32> = claims.iter().map(|claim| claim.least).collect();
     let mut left =
         u64::from(total).saturating_sub(shares.iter().map(|share| u64::from(*share)).sum());
     let mut open: Vec<usize> =
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     fn claim(pages: u32, nice: i8, active: bool) -> Claim {
-        Claim { pages, nice, active }
+        Claim { least: LEAST_PAGES, pages, nice, active }
     }
 
     #[test]
@@ -124,6 +126,13 @@ mod tests {
         assert!(found[1] > 10 * found[0], "{found:?}");
         // Nobody else wants it: one without faults keeps all.
         assert_eq!(shares(1000, &[claim(5000, 0, false)]), [1000]);
+    }
+
+    #[test]
+    fn an_idle_region_has_the_least_that_it_asks_for_and_its_share_of_the_rest() {
+        let pins = Claim { least: 600, ..claim(5000, 0, false) };
+        let found = shares(1000, &[pins, claim(5000, 0, true)]);
+        assert!(found[0] > 600 && found[0] < 650 && found[1] == 1000 - found[0], "{found:?}");
     }
 
     #[test]

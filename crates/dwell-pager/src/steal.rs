@@ -10,7 +10,7 @@ use crate::ahead::Plan;
 use crate::fault::INSTALLS;
 use crate::frames::Kind;
 use crate::memory::{self, PAGE_BYTES};
-use crate::pages::{AHEAD, HINTED, SPILLED, State};
+use crate::pages::{AHEAD, HINTED, POISONED, SPILLED, State};
 use crate::shared::Shared;
 use crate::stats::add;
 use crate::thread_queue::{REQUEST_PAGES, ThreadQueue};
@@ -201,13 +201,13 @@ impl ThreadQueue {
         }
     }
 
-    /// Gives unused frames memory before a fault takes them; whether it did.
-    fn keep_filled(&self, sh: &Shared) -> bool {
+    /// Gives so many unused frames memory before a fault takes them; whether it did.
+    pub fn keep_filled(&self, sh: &Shared, want: u32) -> bool {
         let mut books = sh.lock();
         if books.frames.len(Kind::FREE) > 0 {
             return false;
         }
-        let Some(run) = books.frames.take_fresh(FILLED_A_TURN) else { return false };
+        let Some(run) = books.frames.take_fresh(want) else { return false };
         drop(books);
         let filled = sh.fill(run).is_ok();
         let mut books = sh.lock();
@@ -244,7 +244,7 @@ impl ThreadQueue {
             return true;
         }
         // Where more is read at once, frames that were never used lie in longer rows.
-        if self.keep_ready(sh) || plan.install == 0 && self.keep_filled(sh) {
+        if self.keep_ready(sh) || plan.install == 0 && self.keep_filled(sh, FILLED_A_TURN) {
             return true;
         }
         self.land(sh);
@@ -270,8 +270,9 @@ pub(crate) fn absent_run(sh: &Shared, page: u32, most: u32) -> u32 {
     (0..most).find(|step| !is_absent(sh, page + step)).unwrap_or(most)
 }
 
-/// Whether a page is absent and the source has its data.
-fn is_absent(sh: &Shared, page: u32) -> bool {
+/// Whether a page is absent, the source has its data, and nobody has to ask for it first: a copy
+/// would take the place of the mark that makes accesses to a refused page fail.
+pub(crate) fn is_absent(sh: &Shared, page: u32) -> bool {
     let word = sh.pages.get(page);
-    State::of(word) == State::Absent && word & SPILLED == 0
+    State::of(word) == State::Absent && word & (SPILLED | POISONED) == 0
 }

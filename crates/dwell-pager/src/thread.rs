@@ -414,13 +414,21 @@ impl Driver for Serving {
 impl Shared {
     /// Lets a page be tried again that could not be had.
     pub fn cure(&self, page: u32) {
-        if self.pages.get(page) & POISONED != 0 {
-            let _books = self.lock();
-            if self.pages.get(page) & POISONED == 0 {
-                return;
+        while self.pages.get(page) & POISONED != 0 {
+            let books = self.lock();
+            let word = self.pages.get(page);
+            if State::of(word) == State::Moving {
+                // Its data may be at its place already, and nowhere else.
+                drop(books);
+                crate::sync::await_step(self, page);
+                continue;
             }
-            self.pages.mark(page, 0, POISONED);
-            let _ = self.area.advise_range(page as usize, 1, libc::MADV_DONTNEED);
+            // Without the mark it may be present, and written to.
+            if word & POISONED != 0 {
+                self.pages.mark(page, 0, POISONED);
+                let _ = self.area.advise_range(page as usize, 1, libc::MADV_DONTNEED);
+            }
+            return;
         }
     }
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Several regions within one budget.
+#![allow(unsafe_code)]
 
 mod common;
 
@@ -8,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::alone::{is_child, told};
+use common::alone::{is_child, started, told};
 use common::{BOTH, Random, byte_at, file, open, read, region, write};
 use dwell_pager::{Access, Budget, Options, PAGE_BYTES, Region};
 
@@ -168,4 +169,71 @@ fn processes_of_other_pid_namespaces_share_a_budget() {
         touch(&region, 2_000, 12);
         region.statistics().resident as usize * 5 > budget.bytes_now() / PAGE_BYTES * 4
     });
+}
+
+#[test]
+fn a_region_that_pins_gets_its_pages_from_others_until_all_have_pinned_the_budget() {
+    let (_dir, path) = file(BYTES);
+    for faults in BOTH {
+        let budget = Budget::new(256 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget).faults(faults);
+        let Some(idle) = region(open(&path, false), &options) else { return };
+        let active = Region::open(open(&path, false), &options).unwrap();
+        let all = || (budget.bytes_now() / PAGE_BYTES) as u64;
+        eventually("the active region has most", || {
+            touch(&active, 2_000, 13);
+            active.statistics().resident * 4 > all() * 3
+        });
+        let pin = idle.pin(0..128 * PAGE_BYTES).unwrap();
+        let faults = idle.statistics().faults;
+        eventually("the other gives up what is pinned", || {
+            touch(&active, 500, 14);
+            idle.statistics().resident + active.statistics().resident <= all().max(256) + 8
+        });
+        for page in 0..128 {
+            assert_eq!(read(&idle, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        }
+        assert_eq!(idle.statistics().faults, faults);
+        let refused =
+            |region: &Region, pages| region.pin(0..pages * PAGE_BYTES).err().unwrap().to_string();
+        let error = refused(&active, 160);
+        assert!(error.contains("other regions need 557056 of them"), "{error}");
+        let error = refused(&idle, 300);
+        assert!(error.contains("the budget has 1048576 bytes"), "{error}");
+        drop(pin);
+        drop(active.pin(0..160 * PAGE_BYTES).unwrap());
+    }
+}
+
+#[test]
+fn a_stopped_process_does_not_keep_others_from_their_share() {
+    let name = "a_stopped_process_does_not_keep_others_from_their_share";
+    if is_child() {
+        let told = told();
+        let (at, path) = told.split_once('\n').unwrap();
+        let budget = Budget::shared(at, 256 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget);
+        let Some(region) = region(open(Path::new(path), false), &options) else { return };
+        touch(&region, 8, 15);
+        println!("stopped");
+        // SAFETY: stops this process, which is the test's own.
+        unsafe { libc::raise(libc::SIGSTOP) };
+        return;
+    }
+    let (dir, path) = file(BYTES);
+    let at = dir.path().join("budget");
+    let mut child = started(name, &format!("{}\n{}", at.display(), path.display()));
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let is_stopped = lines.map_while(Result::ok).any(|line| line.contains("stopped"));
+    let shared = is_stopped.then(|| {
+        let budget = Budget::shared(&at, 256 * PAGE_BYTES).unwrap();
+        let region = Region::open(open(&path, false), &Options::within(&budget)).unwrap();
+        let until = Instant::now() + Duration::from_secs(20);
+        std::iter::repeat_with(|| touch(&region, 500, 16))
+            .take_while(|()| Instant::now() < until)
+            .any(|()| region.statistics().resident > 100)
+    });
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_ne!(shared, Some(false), "the region of the process that runs has next to nothing");
 }

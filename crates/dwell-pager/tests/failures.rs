@@ -14,7 +14,7 @@ use std::{mem, ptr, thread};
 
 use common::alone::{dies, forked, is_child, started, succeeds, told};
 use common::{BOTH, byte_at, emulated, file, open, pages, read, region, shared, write};
-use dwell_pager::{Ahead, Faults, Otherwise, PAGE_BYTES, Region};
+use dwell_pager::{Ahead, Budget, Faults, Options, Otherwise, PAGE_BYTES, Region};
 use forbid::forbid;
 
 const BYTES: usize = 128 * PAGE_BYTES;
@@ -447,4 +447,26 @@ fn where_userfaultfd_is_forbidden_one_line_says_so_and_mmap_comes_only_when_aske
     }
     let _pin = region.pin(0..BYTES).unwrap();
     assert!(!region.hint(5));
+}
+
+#[test]
+fn a_region_that_cannot_be_entered_is_mapped_where_that_is_allowed() {
+    let name = "a_region_that_cannot_be_entered_is_mapped_where_that_is_allowed";
+    if !is_child() {
+        return succeeds(name, "-");
+    }
+    let (_dir, path) = file(BYTES);
+    let Some(first) = region(open(&path, false), &pages(16)) else { return };
+    // The handler of SIGBUS knows so many regions at once.
+    let more = || Region::open(open(&path, false), &pages(16));
+    let regions: Vec<Region> = (1..64).map(|_| more().unwrap()).collect();
+    assert!(more().err().unwrap().to_string().contains("too many regions"));
+    let budget = Budget::new(64 * PAGE_BYTES).unwrap();
+    for options in [pages(16), Options::within(&budget)] {
+        let mapped = Region::open(open(&path, false), &options.otherwise(Otherwise::Map)).unwrap();
+        assert!(mapped.why_mapped().unwrap().contains("too many regions"));
+        assert_eq!(read(&mapped, BYTES - 1), byte_at(BYTES - 1));
+    }
+    drop((first, regions));
+    assert_eq!(more().unwrap().why_mapped(), None);
 }

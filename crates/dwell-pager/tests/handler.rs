@@ -161,3 +161,20 @@ fn pages_of_a_high_priority_outlast_those_of_a_low_one() {
     }
     assert_eq!(region.statistics().faults, before);
 }
+
+#[test]
+fn a_fault_that_is_served_by_a_call_fills_frames_for_the_next_ones() {
+    let (_dir, path) = file(BYTES);
+    let options = pages(192).ahead(Ahead::Nothing);
+    let Some(region) = region(open(&path, false), &options) else { return };
+    let mut filled = Vec::new();
+    for page in 0..128 {
+        assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        filled.push(region.statistics().resident);
+    }
+    filled.dedup();
+    assert!(filled.len() <= 128 / 16 + 1, "{filled:?}");
+    // Nor does it go beyond the budget.
+    (128..256).for_each(|page| _ = read(&region, page * PAGE_BYTES));
+    assert_eq!(region.statistics().peak, 192);
+}

@@ -4,6 +4,7 @@
 
 mod common;
 
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -11,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use common::alone::{is_child, succeeds};
 use common::gate::gated;
-use common::{BOTH, byte_at, file, open, pages, read, region, shared, write};
+use common::{BOTH, byte_at, emulated, file, open, pages, read, region, shared, write};
 use dwell::queue::Action;
-use dwell_pager::{Access, Advice, Ahead, Faults, PAGE_BYTES};
+use dwell_pager::{Access, Advice, Ahead, Faults, PAGE_BYTES, Region};
 
 const PAGES: usize = 64;
 const BYTES: usize = PAGES * PAGE_BYTES;
@@ -316,5 +317,45 @@ fn writes_to_a_private_page_are_gone_however_soon_it_is_dropped_after_its_fault(
             region.advise(at..at + PAGE_BYTES, Advice::DontNeed).unwrap();
             assert_eq!(read(&region, at), byte_at(at), "{faults:?}, round {round}");
         }
+    }
+}
+
+/// Whether the kernel can read a page of a region on the program's behalf.
+fn can_be_read(region: &Region, page: usize) -> bool {
+    let sink = tempfile::tempfile().unwrap();
+    let at = region.as_ptr().wrapping_add(page * PAGE_BYTES);
+    // SAFETY: an open file; the kernel says of an address whether it can be read.
+    unsafe { libc::write(sink.as_raw_fd(), at.cast(), PAGE_BYTES) == PAGE_BYTES as isize }
+}
+
+#[test]
+fn a_page_that_was_refused_stays_refused_beside_its_neighbours_and_keeps_writes_once_it_is_cured() {
+    let (_dir, path) = file(BYTES);
+    const REFUSED: usize = 6;
+    for access in [Access::Shared, Access::Private { spill: None }] {
+        // Each third request fails.
+        let device = Arc::new(emulated(&path, "latency=2us,error-every=3"));
+        let options = pages(PAGES).access(access).ahead(Ahead::UpTo(8)).faults(Faults::Thread);
+        let Some(region) = region(device, &options) else { return };
+        region.advise(0..BYTES, Advice::Random).unwrap();
+        for page in [40, 50] {
+            assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        }
+        assert!(!can_be_read(&region, REFUSED));
+        // Their window includes the page.
+        region.advise(0..BYTES, Advice::Sequential).unwrap();
+        for page in 2..REFUSED {
+            assert_eq!(read(&region, page * PAGE_BYTES), byte_at(page * PAGE_BYTES));
+        }
+        let came = can_be_read(&region, REFUSED);
+        let at = REFUSED * PAGE_BYTES;
+        let bring = || while region.prefault(at..at + 1).is_err() {};
+        if !came {
+            bring();
+        }
+        write(&region, at, 77);
+        bring();
+        assert_eq!(read(&region, at), 77);
+        assert!(!came, "nobody asked for it again");
     }
 }

@@ -69,7 +69,7 @@ fn page() -> io::Result<&'static SharedAtomics> {
 
 /// A value of the process behind a lock. A forked child gets a lock of its own: another thread of
 /// its parent may have held that one, and will never give it back.
-pub(crate) struct OfProcess<T: 'static>(AtomicPtr<Own<T>>);
+pub struct OfProcess<T: 'static>(AtomicPtr<Own<T>>);
 
 struct Own<T> {
     /// `None` where the system gave no memory for it.
@@ -78,12 +78,14 @@ struct Own<T> {
 }
 
 impl<T: Default> OfProcess<T> {
-    pub(crate) const fn new() -> Self {
+    /// A value that is made when it is first looked at.
+    #[allow(clippy::new_without_default)]
+    pub const fn new() -> Self {
         OfProcess(AtomicPtr::new(std::ptr::null_mut()))
     }
 
     /// The value: a new one at first, and in a child whose parent was changing its own.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+    pub fn lock(&self) -> MutexGuard<'_, T> {
         let mut own = self.0.load(Ordering::Acquire);
         loop {
             // SAFETY: null, or what stays for good.

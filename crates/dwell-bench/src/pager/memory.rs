@@ -58,6 +58,7 @@ pub(super) enum Memory {
 pub(super) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
+    advice: Advice,
 }
 
 impl Mapping {
@@ -77,8 +78,12 @@ impl Mapping {
             return Err(error).with_context(|| format!("map {name}"));
         }
         let start = NonNull::new(start.cast()).context("mapped at zero")?;
-        let mapping = Mapping { start, bytes };
-        let advice = match advice {
+        Ok(Mapping { start, bytes, advice })
+    }
+
+    /// Gives the kernel its advice.
+    fn advise(&self) -> Result<()> {
+        let advice = match self.advice {
             Advice::Normal => libc::MADV_NORMAL,
             Advice::Random => libc::MADV_RANDOM,
             Advice::Sequential => libc::MADV_SEQUENTIAL,
@@ -87,9 +92,9 @@ impl Mapping {
             Advice::Huge => libc::MADV_HUGEPAGE,
         };
         // SAFETY: within the mapping; this advice changes no byte of it.
-        match unsafe { libc::madvise(start.as_ptr().cast(), bytes, advice) } {
-            0 => Ok(mapping),
-            _ => Err(std::io::Error::last_os_error()).with_context(|| format!("advice on {name}")),
+        match unsafe { libc::madvise(self.start.as_ptr().cast(), self.bytes, advice) } {
+            0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()).context("advice on a mapping"),
         }
     }
 
@@ -108,7 +113,7 @@ impl Mapping {
             return Err(std::io::Error::last_os_error()).context("anonymous memory");
         }
         let start = NonNull::new(start.cast::<u8>()).context("mapped at zero")?;
-        let mapping = Mapping { start, bytes };
+        let mapping = Mapping { start, bytes, advice: Advice::Normal };
         // SAFETY: just mapped, and nobody else has it.
         let memory = unsafe { std::slice::from_raw_parts_mut(start.as_ptr(), bytes) };
         for part in memory.chunks_mut(COPIED_BYTES) {
@@ -197,6 +202,14 @@ impl Memory {
         };
         region.advise(0..region.len(), advice)?;
         Ok(Memory::Region(region))
+    }
+
+    /// Gives the kernel its advice, when the time counts already: some advice has it read the file.
+    pub(super) fn advise(&self) -> Result<()> {
+        match self {
+            Memory::Mapped(mapping) => mapping.advise(),
+            Memory::Umap(_) | Memory::Region(_) => Ok(()),
+        }
     }
 
     fn as_parts(&self) -> (*mut u8, usize) {
@@ -301,5 +314,34 @@ fn budget(task: &Task, mapped_bytes: u64) -> Result<u64> {
     match limit.checked_sub(taken) {
         Some(left) if left >= LEAST_BYTES => Ok(left / PAGE_BYTES as u64 * PAGE_BYTES as u64),
         _ => bail!("a limit of {limit} bytes leaves no room for pages: {taken} are taken"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bytes of a mapping that its page table has.
+    fn mapped_bytes(mapping: &Mapping) -> u64 {
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let begin = format!("{:x}-", mapping.start.as_ptr() as usize);
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&begin));
+        let line = lines.find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    }
+
+    #[test]
+    fn the_kernel_reads_nothing_of_a_mapping_before_the_time_counts() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(&file, vec![1; 1 << 20]).unwrap();
+        for advice in [Advice::WillNeed, Advice::Populate] {
+            let mapping = Mapping::of(file.path(), advice, false).unwrap();
+            assert_eq!(mapped_bytes(&mapping), 0);
+            mapping.advise().unwrap();
+            assert_eq!(
+                mapped_bytes(&mapping),
+                if advice == Advice::Populate { 1 << 20 } else { 0 }
+            );
+        }
     }
 }

@@ -68,15 +68,19 @@ impl Task {
             return self.serve_stages(&memory, registered);
         }
         if self.work.writes() {
-            let words = memory.words()?;
-            return self.measured(|_| Ok(sort(words)), || None);
+            let sorted = |_| {
+                memory.advise()?;
+                Ok(sort(memory.words()?))
+            };
+            return self.measured(sorted, || None);
         }
         let hint = self.method.hints.then_some(|bytes| memory.hint(bytes));
         let bytes = memory.bytes();
-        self.measured(
-            |until_ns| self.work.perform(bytes, hint, self.seed, until_ns),
-            || memory.statistics(),
-        )
+        let perform = |until_ns| {
+            memory.advise()?;
+            self.work.perform(bytes, hint, self.seed, until_ns)
+        };
+        self.measured(perform, || memory.statistics())
     }
 
     /// Reads of single pages in place of memory.

@@ -28,7 +28,8 @@ pub const DWELL_MAP_NO_AHEAD: u32 = 8;
 pub const DWELL_MAP_OR_MMAP: u32 = 16;
 /// Flag of dwell_map_options: mmap(2) where it is better than a region: the file fits in the
 /// budget, is read through the page cache, or its device completes a read at once. See
-/// dwell_region_why_mapped. A budget of 0 is then half of the memory that the process can have.
+/// dwell_region_why_mapped. All such regions with a budget of 0 share half of the memory that the
+/// process can have.
 pub const DWELL_MAP_AUTO: u32 = 32;
 
 const FLAGS: u32 = DWELL_MAP_PRIVATE

@@ -251,8 +251,9 @@ fn paging(devices: &[Plan]) -> String {
     };
     let parts = [
         named(Some(true)).map(|names| format!("{names}: plain mmap, a read completes at once")),
-        named(Some(false))
-            .map(|names| format!("{names}: a region, if access is random or strided")),
+        named(Some(false)).map(|names| {
+            format!("{names}: plain mmap with madvise, or a region if access is strided")
+        }),
         named(None).map(|names| format!("{names}: Backing::Auto measures when a file is opened")),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
