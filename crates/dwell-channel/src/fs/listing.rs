@@ -14,7 +14,7 @@ use super::tree::{Entry, Tree, entry_of, kind};
 impl Tree {
     pub fn opendir(&self, caller: Caller, id: u64) -> Result<u64, Errno> {
         let node = self.nodes.get(id)?;
-        let share = self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
+        let share = self.one_more(caller)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let handle = rustix::fs::open(node.path(), flags, Mode::empty())?;
         Ok(self.directories.insert(OpenDirectory::new(handle, node, share)))

@@ -103,7 +103,7 @@ impl Tree {
     ///
     /// # Errors
     /// ESTALE: somebody else made the name. The kernel then looks it up again, once, and checks
-    /// what it finds.
+    /// what it finds. ENFILE: the caller may open no more, and nothing was made.
     pub fn create(
         &self,
         parent: u64,
@@ -114,6 +114,8 @@ impl Tree {
     ) -> Result<(Entry, Opened), Errno> {
         let caller = by.caller;
         let parent = self.nodes.get(parent)?;
+        // A file that then could not be opened would be there all the same.
+        let share = self.one_more(caller)?;
         let open = super::data::backing_flags(flags);
         let made = {
             let _acting = self.callers.become_caller(caller)?;
@@ -136,7 +138,7 @@ impl Tree {
             return Err(Errno::STALE);
         }
         let opened = self
-            .open_file(file, flags, &node, by)
+            .open_file((file, share), flags, &node, by)
             .inspect_err(|_| self.nodes.forget(node.id, 1))?;
         Ok((entry, opened))
     }

@@ -21,7 +21,7 @@ use super::node::{Node, Nodes, ROOT, key};
 use super::passthrough::{Passthrough, Register};
 use super::watch::Watch;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
-use crate::shares::Shares;
+use crate::shares::{Share, Shares};
 use crate::slow::Slow;
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a
@@ -251,16 +251,23 @@ impl Tree {
         }
     }
 
-    /// Takes an opened file of the backing directory in.
+    /// The caller's part of what users may have open, for one more.
+    ///
+    /// # Errors
+    /// ENFILE: the caller has all of it.
+    pub fn one_more(&self, caller: Caller) -> Result<Share, Errno> {
+        self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)
+    }
+
+    /// Takes an opened file of the backing directory in, as that part of what is open.
     pub fn open_file(
         &self,
-        file: OwnedFd,
+        (file, share): (OwnedFd, Share),
         flags: i32,
         node: &Arc<Node>,
         by: By<'_>,
     ) -> Result<Opened, Errno> {
         let By { caller, register } = by;
-        let share = self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
         let backing = self.passthrough.id_of(&node.backing, &self.callers, &file, register)?;
         if backing.is_some() && flags & libc::O_DIRECT != 0 {
             // The kernel would say no more than EIO of a file system that has none.
