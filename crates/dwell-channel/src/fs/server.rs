@@ -2,6 +2,8 @@
 //! Serving a directory from the first moment to the last: mounts, and stops.
 
 #[cfg(test)]
+mod crowded;
+#[cfg(test)]
 mod tests;
 
 use std::io;
@@ -17,6 +19,7 @@ use fuser::{Config, INodeNo, MountOption, SessionACL};
 use rustix::process::{Resource, Rlimit};
 
 use super::caller::Callers;
+use super::charges::Charges;
 use super::error::Error;
 use super::facts::{Channels, Facts};
 use super::hidden::Hidden;
@@ -71,13 +74,24 @@ impl Server {
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        let start = || Self::start_here(options, grants, count_channels);
+        Self::start_with(raise_open_files(), options, grants, count_channels)
+    }
+
+    /// As [`Server::start`], with so many descriptors.
+    fn start_with(
+        most_files: usize,
+        options: &Options,
+        grants: Arc<dyn Grants>,
+        count_channels: impl Fn() -> Channels + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
+        let start = || Self::start_here(most_files, options, grants, count_channels);
         credentials::with_what_is_needed(start).unwrap_or_else(|error| {
             Err(Error::io("capabilities cannot be given up", &options.mount, error))
         })
     }
 
     fn start_here(
+        most_files: usize,
         options: &Options,
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
@@ -106,8 +120,8 @@ impl Server {
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
         let in_memory = kind_of(&root) == Some(TMPFS);
-        let most_files = raise_open_files();
-        let nodes = Nodes::new(root, most_files / 4 * 3)
+        let charges = Charges::new(most_files / 8 * 7, !every_user);
+        let nodes = Nodes::new(root, charges)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
             nodes,
@@ -321,14 +335,33 @@ fn mount_error(mount: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Asks the kernel to forget what it has known longest, whenever descriptors get scarce.
+/// Names of one user that the kernel is asked to forget before those of the next.
+const FORGOTTEN_AT_ONCE: usize = 256;
+/// Threads that ask. Each waits for the requests in its name's directory, and the kernel lets in
+/// all that have waited for long enough before the next request. A user who looks up names of one
+/// directory in as many threads as may wait at a time is still overtaken.
+const FORGETTERS: usize = 32;
+
+/// Asks the kernel to forget what it has known longest of users who have nearly all they may have.
 fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
     while crowds.recv().is_ok() {
         let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
-        for (parent, name) in tree.nodes.oldest() {
-            // An entry that is open or gone stays as it is.
-            let _ = notifier.inval_entry(INodeNo(parent), &name);
-        }
+        let names = tree.nodes.oldest(FORGOTTEN_AT_ONCE);
+        let each = names.len().div_ceil(FORGETTERS).max(1);
+        thread::scope(|scope| {
+            for some in names.chunks(each) {
+                let forget = move || {
+                    for (parent, name) in some {
+                        // An entry that is open or gone stays as it is.
+                        let _ = notifier.inval_entry(INodeNo(*parent), name);
+                    }
+                };
+                let forgetter = thread::Builder::new().name("dwell-forget".to_owned());
+                if forgetter.spawn_scoped(scope, forget).is_err() {
+                    forget();
+                }
+            }
+        });
     }
 }

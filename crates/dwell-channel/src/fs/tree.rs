@@ -17,7 +17,7 @@ use rustix::io::Errno;
 use super::caller::{Caller, Callers};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
-use super::node::{Node, Nodes, ROOT, key};
+use super::node::{Node, Nodes, ROOT, Room, key};
 use super::passthrough::{Passthrough, Register};
 use super::watch::Watch;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
@@ -158,14 +158,37 @@ impl<T> Table<T> {
 }
 
 impl Tree {
-    /// Finds a name and tells the kernel's answer to it.
-    pub fn entry(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
-        if self.nodes.too_many() {
+    /// Room for one more file that the kernel knows by a user; `None` where that user has nearly
+    /// all that one may have.
+    pub fn room(&self, uid: u32) -> Option<Room> {
+        let room = self.nodes.room(self.grants.account(uid));
+        if room.is_none() {
             // Where it is being seen to already, that is enough.
             let _ = self.crowded.try_send(());
-            self.nodes.wait_for_room();
         }
-        let (node, mut stat) = self.nodes.look_up(parent, name)?;
+        room
+    }
+
+    /// As [`Tree::room`], and waits a little for the kernel to forget others.
+    ///
+    /// # Errors
+    /// ENFILE: the user has all that one may have.
+    pub fn wait_for_room(&self, uid: u32) -> Result<Room, Errno> {
+        let room = self.nodes.wait_for_room(self.grants.account(uid));
+        // So that one who goes on like that finds some forgotten next time.
+        let _ = self.crowded.try_send(());
+        room
+    }
+
+    /// Finds a name and tells the kernel's answer to it. A file that the kernel knows already needs
+    /// no room.
+    pub fn entry(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        room: Option<Room>,
+    ) -> Result<(Arc<Node>, Entry), Errno> {
+        let (node, mut stat) = self.nodes.look_up(parent, name, room)?;
         let mut fresh = self.fresh_of(&node);
         if node.granted.load(Ordering::Acquire) > 0 {
             fresh = self.fresh(&node);
@@ -177,8 +200,13 @@ impl Tree {
     }
 
     /// As [`Tree::entry`], of a name that was made just now.
-    pub fn made(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
-        let (node, mut entry) = self.entry(parent, name)?;
+    pub fn made(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        room: Option<Room>,
+    ) -> Result<(Arc<Node>, Entry), Errno> {
+        let (node, mut entry) = self.entry(parent, name, room)?;
         entry.fresh = unless_granted(&node, entry.fresh);
         Ok((node, entry))
     }

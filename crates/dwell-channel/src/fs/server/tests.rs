@@ -10,12 +10,16 @@ use crate::daemon::{self, Daemon};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A server of two files, whose requests two threads take. One at a time: the thread with which
-/// a server watches itself begins by closing its copies of all files of this process, which
-/// other servers hear of.
-fn served(with: impl FnOnce(&Server, [File; 2])) {
+/// One server at a time: the thread with which a server watches itself begins by closing its copies
+/// of all files of this process, which other servers hear of.
+pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server of two files, whose requests two threads take.
+fn served(with: impl FnOnce(&Server, [File; 2])) {
+    let _alone = alone();
     let (backing, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let options = Options {
         backing: backing.path().to_owned(),
