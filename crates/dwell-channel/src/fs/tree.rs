@@ -11,10 +11,10 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{BackingId, FileAttr, FopenFlags, Generation, INodeNo, Notifier};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::{Caller, Callers};
+use super::caller::{Caller, Callers, Groups};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
 use super::node::{Node, Nodes, ROOT, Room, key};
@@ -73,8 +73,8 @@ pub(super) struct File {
     pub node: Arc<Node>,
     /// The program that opened it.
     pub by: Caller,
-    /// The groups of that program, once they were asked for.
-    pub groups: OnceLock<Vec<Gid>>,
+    /// The groups of that program's threads, once they were asked for.
+    pub groups: Groups,
     /// Pages of it were given to the kernel: no channel reaches it any more.
     pub mapped: AtomicBool,
     /// A channel was granted it.
@@ -332,7 +332,7 @@ impl Tree {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),
         };
-        let (node, groups, _backing) = (node.clone(), OnceLock::new(), backing.clone());
+        let (node, groups, _backing) = (node.clone(), Groups::default(), backing.clone());
         let file = File { open, node, by: caller, groups, mapped, granted, _backing };
         let handle = self.files.insert(file);
         Ok(Opened { handle, backing, flags })
