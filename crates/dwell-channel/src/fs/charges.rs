@@ -102,7 +102,7 @@ impl<T> Charges<T> {
             let some = most.min(user.own / 4 + 1);
             Some(user.oldest(some))
         });
-        // Whoever drops the last handle of a file is not to wait for this lock, held here.
+        // The caller drops them without this lock, which the end of a file takes.
         users.collect()
     }
 
@@ -138,11 +138,12 @@ impl<T> Default for User<T> {
 }
 
 impl<T> User<T> {
-    /// Some that the kernel still knows. All files have their turn, then all directories, and again:
-    /// one that is in use stays, and is not always the first.
+    /// Some that the kernel still knows. All files have their turn, then all directories, and then
+    /// the files again: one that is in use stays, and is not always the first.
     fn oldest(&mut self, most: usize) -> Vec<Arc<T>> {
         let mut found = Vec::new();
-        // What is left of one kind, the other, and the first again where there is no other.
+        // The rest of one kind comes first, then the other, and the first again where the other is
+        // empty.
         for _ in 0..3 {
             while self.left > 0 && found.len() < most {
                 self.left -= 1;
@@ -212,7 +213,7 @@ mod tests {
         let rest = takes_all(&charges, 1);
         assert_eq!(first.len() + rest.len(), 350, "as many as are free then");
         assert_eq!(charges.wait(1).err(), Some(Full));
-        // Whoever comes next neither waits nor goes without, however many they are.
+        // Others who come then neither wait nor go without.
         let second = takes(&charges, 2);
         let third = takes(&charges, 3);
         assert_eq!((second.len(), third.len()), (150, 85));
