@@ -120,15 +120,18 @@ impl Acceptor {
         };
         let account = self.account(socket)?;
         let options = &self.state.options;
-        let (mut channels, mut bytes) = (0, 0);
-        for channel in self.state.channels().values().filter(|channel| channel.account == account) {
-            channels += 1;
-            bytes += channel.shared.layout().bytes();
-        }
-        if channels >= options.most_channels || bytes + layout.bytes() > options.most_bytes {
+        let channels = {
+            let channels = self.state.channels();
+            channels.values().filter(|channel| channel.account == account).count()
+        };
+        if channels >= options.most_channels as usize {
             return refused(libc::EMFILE);
         }
+        let Some(share) = self.state.memory.take(account, layout.bytes()) else {
+            return refused(libc::EMFILE);
+        };
         let (shared, memory) = Shared::create(layout)?;
+        let shared = shared.counted(share);
         let mut token = [0; 16];
         random(&mut token)?;
         let channel = Arc::new(Channel {

@@ -44,6 +44,7 @@ pub(crate) struct Errand {
     pub part: Part,
     pub piece: u32,
     pub open: Arc<OpenFile>,
+    /// The file past the page cache, of a command that goes there.
     pub direct: Option<Arc<File>>,
     /// Changes it.
     pub writes: bool,
@@ -242,6 +243,12 @@ impl Device {
             self.forget_personalities();
         }
         any
+    }
+
+    /// Whether it polls for aligned commands past the page cache.
+    #[cfg(test)]
+    pub fn polls(&self) -> bool {
+        self.polled.routes().has(Route::Polled)
     }
 
     /// What wakes a thread that waits for the requests in flight; `None` where there are none but

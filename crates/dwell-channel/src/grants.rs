@@ -4,6 +4,8 @@
 
 pub mod ioctl;
 mod memory;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -141,6 +143,8 @@ pub struct Inode {
     /// When a channel last wrote to it without the file system's knowledge, in nanoseconds since
     /// 1970; 0 for never since its times were set.
     written_ns: AtomicU64,
+    /// Held while its times are set for that.
+    stamping: Mutex<()>,
     memory: Memory,
 }
 
@@ -283,14 +287,17 @@ impl Inode {
         }
     }
 
-    /// Sets the file's times to when channels last wrote to it, if they did. The file system calls
-    /// this before it tells or sets the times of a file, and when it is released. The descriptor
-    /// may be one that was opened with O_PATH.
+    /// Sets the time of a file that channels wrote to since its times were set. The file system
+    /// calls this before it tells or sets the times of a file, and when it is released. The
+    /// descriptor may be one that was opened with O_PATH.
     pub fn stamp(&self, file: impl AsFd) {
-        if self.written_ns.load(Ordering::Relaxed) == 0 {
+        if self.written_ns.load(Ordering::Acquire) == 0 {
             return;
         }
-        let at_ns = self.written_ns.swap(0, Ordering::Relaxed);
+        // A caller that is about to set the times itself waits for one that is at it: the later
+        // time is the caller's.
+        let _one = self.stamping.lock().unwrap_or_else(PoisonError::into_inner);
+        let at_ns = self.written_ns.load(Ordering::Relaxed);
         if at_ns == 0 {
             return;
         }
@@ -299,18 +306,20 @@ impl Inode {
             (stat.st_mtime, stat.st_mtime_nsec) < (at.as_secs() as i64, at.subsec_nanos().into())
         };
         // Somebody may have written by the kernel since.
-        if !rustix::fs::fstat(&file).is_ok_and(is_earlier) {
-            return;
+        if rustix::fs::fstat(&file).is_ok_and(is_earlier) {
+            let special = |tv_nsec| rustix::fs::Timespec { tv_sec: 0, tv_nsec };
+            // The kernel may write at this very moment, and the time of a channel's write would be
+            // older than that. POSIX lets a write mark the time, and whoever asks for it set it.
+            let times = rustix::fs::Timestamps {
+                last_access: special(rustix::fs::UTIME_OMIT),
+                last_modification: special(rustix::fs::UTIME_NOW),
+            };
+            // A time that cannot be set is no reason to refuse what the caller is about to do.
+            let _ = rustix::fs::utimensat(file, "", &times, rustix::fs::AtFlags::EMPTY_PATH);
         }
-        let times = rustix::fs::Timestamps {
-            last_access: rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
-            last_modification: rustix::fs::Timespec {
-                tv_sec: at.as_secs() as i64,
-                tv_nsec: i64::from(at.subsec_nanos()),
-            },
-        };
-        // A time that cannot be set is no reason to refuse what the caller is about to do.
-        let _ = rustix::fs::utimensat(file, "", &times, rustix::fs::AtFlags::EMPTY_PATH);
+        // Unless a channel wrote again meanwhile.
+        let (done, not) = (Ordering::Release, Ordering::Relaxed);
+        let _ = self.written_ns.compare_exchange(at_ns, 0, done, not);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -346,6 +355,7 @@ impl Inodes {
             quiet: Condvar::new(),
             mapping: Mutex::default(),
             written_ns: AtomicU64::new(0),
+            stamping: Mutex::default(),
             memory: Memory::default(),
         });
         open.insert(key, Arc::downgrade(&inode));

@@ -28,7 +28,8 @@ pub struct Options {
     pub table_capacity: u32,
     /// Channels of one user.
     pub most_channels: u32,
-    /// Memory of one user's channels, in bytes.
+    /// Memory of one user's channels, in bytes. Commands in flight keep that of a channel that is
+    /// gone.
     pub most_bytes: u64,
     /// Memory of files that one user's channels have mapped, in bytes. Files beyond are reached in
     /// another way.

@@ -14,12 +14,15 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use crate::guarded::Guarded;
 use crate::layout::{BESIDE, COMMAND_WORDS, COMPLETION_WORDS, Layout, Mark};
 use crate::ring::Beside;
+use crate::shares::Share;
 
 /// A channel's memory. The other side may change any byte of it at any time.
 #[derive(Debug)]
 pub struct Shared {
     memory: Guarded,
     layout: Layout,
+    /// A user's part of the memory of channels. Given back after the memory is.
+    _share: Option<Share>,
 }
 
 const SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
@@ -58,7 +61,13 @@ impl Shared {
 
     fn over(file: &File, layout: Layout) -> io::Result<Shared> {
         let memory = Guarded::new(Mapping::of_file(file, layout.bytes(), true)?);
-        Ok(Shared { memory, layout })
+        Ok(Shared { memory, layout, _share: None })
+    }
+
+    /// Counts as this part of the memory of channels, for as long as anybody keeps it.
+    #[must_use]
+    pub(crate) fn counted(self, share: Share) -> Self {
+        Shared { _share: Some(share), ..self }
     }
 
     /// Whether the other side has taken pages of it away.

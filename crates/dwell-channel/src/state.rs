@@ -35,6 +35,9 @@ pub(crate) struct State {
     pub counters: Counters,
     /// The commands of channels that are over, by user.
     pub past: Mutex<HashMap<u32, Counted>>,
+    /// Memory of users' channels, in bytes, also of those that are gone while the kernel may still
+    /// write there.
+    pub memory: Arc<Shares>,
     /// What users have mapped, in bytes.
     pub mapped: Arc<Shares>,
     /// Threads for requests that no ring takes.
@@ -52,6 +55,7 @@ impl State {
     pub fn new(options: Options, place: Vec<u8>) -> io::Result<State> {
         let threads = options.most_threads.clamp(1, MOST_THREADS);
         Ok(State {
+            memory: Shares::new(options.most_bytes),
             mapped: Shares::new(options.most_mapped_bytes),
             posts: (0..threads).map(|_| Post::new()).collect::<io::Result<_>>()?,
             cpus: cpus(),

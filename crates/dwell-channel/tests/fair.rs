@@ -92,6 +92,40 @@ fn a_user_with_commands_on_a_stuck_file_leaves_places_on_the_device_to_others() 
 }
 
 #[test]
+fn memory_of_a_channel_that_is_gone_counts_until_a_stuck_file_lets_go_of_it() {
+    // Room for one channel.
+    let house = House::new(Options { most_bytes: 1 << 20, ..Options::default() });
+    let Some(gate) = Gate::with(vec![0xaa; 1 << 16]) else { return };
+    let stuck = house.open(&gate.path(), libc::O_RDWR);
+    let fd = stuck.program.as_raw_fd();
+    let connects = || house.mount().asynchronous(SHAPE, fd);
+    let mut queue = connects().unwrap();
+    assert!(connects().is_err(), "there is room for two");
+    let mut buffer = queue.buffer(4096).unwrap();
+    gate.close();
+    // SAFETY: the buffer keeps its memory, which is the channel's, for as long as the test runs.
+    let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, 0) };
+    queue.submit(io, Route::Interrupt).unwrap();
+    queue.flush();
+    gate.holds(1);
+    drop(queue);
+    let patience = Duration::from_secs(20);
+    let until = Instant::now() + patience;
+    while house.daemon.tally().channels > 0 && Instant::now() < until {
+        std::thread::yield_now();
+    }
+    let (left, again) = (house.daemon.tally().channels, connects().is_ok());
+    gate.open();
+    assert_eq!((left, again), (0, false), "a user who comes again holds memory twice");
+    let until = Instant::now() + patience;
+    while connects().is_err() {
+        assert!(Instant::now() < until, "memory that is free again still counts");
+        std::thread::yield_now();
+    }
+    house.close(stuck);
+}
+
+#[test]
 fn silent_connections_of_one_user_keep_nobody_from_connecting() {
     if !is_root() {
         return;

@@ -91,16 +91,22 @@ fn interrupts(mut read: impl FnMut(&mut [u8], u64)) -> u64 {
 }
 
 /// Without a mount, so that it works in a kernel that has no FUSE.
-fn by_channel(house: &House) -> (u64, u64) {
+///
+/// `first` is read before, by the same thread of the daemon.
+fn by_channel(house: &House, first: &[(u64, usize)]) -> (u64, u64) {
     let opened = house.open(&Disk::file(), libc::O_RDWR | libc::O_DIRECT);
     let fd = std::os::fd::AsRawFd::as_raw_fd(&opened.program);
     let (parameters, policy) = (DeviceParameters::default(), Arc::new(policy::Spin));
     let file = File::over(house.mount(), "nvme", "nvme", parameters, policy, None);
-    let raised = interrupts(|buffer, at| {
+    let read = |buffer: &mut [u8], at| {
+        let bytes = buffer.len() as u32;
         // SAFETY: the buffer is borrowed until the call returns.
-        let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), 4096, at) };
-        assert_eq!(file.request(&io), 4096);
-    });
+        let io = unsafe { Io::plain(Action::Read, fd, buffer.as_mut_ptr(), bytes, at) };
+        assert_eq!(file.request(&io), bytes as i32);
+        assert!(buffer.iter().enumerate().all(|(n, byte)| *byte == byte_at(at as usize + n)));
+    };
+    first.iter().for_each(|(at, bytes)| read(&mut vec![0; *bytes], *at));
+    let raised = interrupts(read);
     house.close(opened);
     (raised, house.daemon.tally().commands)
 }
@@ -108,16 +114,23 @@ fn by_channel(house: &House) -> (u64, u64) {
 #[test]
 fn reads_of_a_channel_are_polled_where_the_device_is() {
     let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
-    assert_eq!(by_channel(&House::new(told())), (0, READS));
+    assert_eq!(by_channel(&House::new(told()), &[]), (0, READS));
     // And not where nobody has seen that it polls.
-    let (raised, commands) = by_channel(&House::new(Options::default()));
+    let (raised, commands) = by_channel(&House::new(Options::default()), &[]);
     assert_eq!((raised, commands), (READS, READS));
+}
+
+#[test]
+fn a_read_that_is_not_aligned_leaves_polling_to_those_that_are() {
+    let Some((_disk, _)) = Disk::make(&[Polling::Real]) else { return };
+    let house = House::new(told());
+    assert_eq!(by_channel(&house, &[(512, 4096), (0, 100)]), (0, READS + 2));
 }
 
 #[test]
 fn a_device_that_does_not_poll_after_all_is_read_all_the_same() {
     let Some((_disk, polling)) = Disk::make(&[Polling::Fake, Polling::Refused]) else { return };
-    let (raised, commands) = by_channel(&House::new(told()));
+    let (raised, commands) = by_channel(&House::new(told()), &[]);
     assert_eq!(commands, READS, "{polling:?}");
     // The first may be refused; what takes its place may find in memory what it reads.
     assert!(raised >= READS - 1, "{polling:?}: {raised} interrupts");

@@ -432,7 +432,9 @@ fn baseline_differs(sampling: &Sampling) -> Option<String> {
 }
 
 impl FigureRow {
+    /// Judges it by what the catalogue holds it to, which may be more than when it was measured.
     fn judge(&mut self, known: Option<&Case>) {
+        self.target = known.map_or(self.target, |known| known.target);
         let interval = self.low.zip(self.high);
         let odd = self.sampling.as_ref().is_some_and(|of| baseline_differs(of).is_some());
         let odd = odd || interval.is_none();

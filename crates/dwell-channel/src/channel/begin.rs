@@ -122,7 +122,8 @@ pub(super) fn begin(task: Task<'_>) -> Begun {
                 part,
                 piece: bytes,
                 open: open.clone(),
-                direct: direct.as_ref().map(|(file, _)| file.clone()),
+                // Only of those that go there: a ring that polls refuses any other.
+                direct: past_the_cache.map(|(file, _)| file.clone()),
                 writes,
                 may_block: *may_block,
                 polled: false,

@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::marker::PhantomData;
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Gid, Mode, Uid};
 use rustix::io::Errno;
@@ -71,7 +71,7 @@ impl Callers {
     }
 
     /// As [`Callers::become_caller`], for what changes a file that `opener` opened. `groups`
-    /// remembers the opener's: to look them up takes longer than most writes.
+    /// remembers those of that user's threads.
     ///
     /// # Errors
     /// As of [`Callers::become_caller`].
@@ -79,7 +79,7 @@ impl Callers {
         &self,
         caller: Caller,
         opener: Caller,
-        groups: &OnceLock<Vec<Gid>>,
+        groups: &Groups,
     ) -> Result<Acting<'_>, Errno> {
         if !self.differs(caller) {
             return Ok(self.nobody_else());
@@ -87,7 +87,7 @@ impl Callers {
         if (caller.uid, caller.gid) != (opener.uid, opener.gid) {
             return self.become_caller(caller);
         }
-        self.become_one_of(caller, groups.get_or_init(|| groups_of(caller.tid)))
+        self.become_one_of(caller, &groups.of(caller.tid))
     }
 
     fn become_one_of(&self, caller: Caller, groups: &[Gid]) -> Result<Acting<'_>, Errno> {
@@ -176,6 +176,29 @@ impl Drop for Acting<'_> {
     }
 }
 
+/// Threads that write to one open file whose groups are remembered.
+const MOST_WRITERS: usize = 16;
+
+/// The groups of the threads that write to one open file: to look them up takes longer than most
+/// writes. Threads of one user may have different ones.
+#[derive(Debug, Default)]
+pub(super) struct Groups(Mutex<Vec<(u32, Arc<[Gid]>)>>);
+
+impl Groups {
+    fn of(&self, tid: u32) -> Arc<[Gid]> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, groups)) = known.iter().find(|(writer, _)| *writer == tid) {
+            return groups.clone();
+        }
+        if known.len() == MOST_WRITERS {
+            known.clear();
+        }
+        let groups: Arc<[Gid]> = groups_of(tid).into();
+        known.push((tid, groups.clone()));
+        groups
+    }
+}
+
 /// The supplementary groups of a thread that waits for an answer; none where it cannot be seen.
 fn groups_of(tid: u32) -> Vec<Gid> {
     if tid == 0 {
@@ -236,6 +259,37 @@ mod tests {
         assert_eq!((owner("theirs"), owner("mine")), ((1234, 2345), (0, 0)));
         let nobody = Caller { uid: u32::MAX, gid: 0, tid: 0 };
         assert_eq!(callers.become_caller(nobody).unwrap_err(), Errno::OVERFLOW);
+    }
+
+    #[test]
+    fn a_writer_has_its_own_groups_whoever_of_the_same_user_wrote_first() {
+        if !rustix::process::geteuid().is_root() {
+            println!("SKIP: only root can act for others");
+            return;
+        }
+        let callers = Callers::of_this_process().unwrap();
+        let (end, ends) = std::sync::mpsc::channel::<()>();
+        let ends = std::sync::Mutex::new(ends);
+        std::thread::scope(|scope| {
+            let (ends, groups) = (&ends, Groups::default());
+            let member = |group| {
+                let (say, said) = std::sync::mpsc::channel();
+                scope.spawn(move || {
+                    rustix::thread::set_thread_groups(&[Gid::from_raw(group)]).unwrap();
+                    say.send(rustix::thread::gettid().as_raw_pid() as u32).unwrap();
+                    // Until the test lets go of the other end.
+                    let _ = ends.lock().unwrap().recv();
+                });
+                Caller { uid: 1234, gid: 2345, tid: said.recv().unwrap() }
+            };
+            let writers = [7, 8].map(|group| (member(group), group));
+            let opener = writers[0].0;
+            for (writer, group) in [writers[1], writers[0], writers[1]] {
+                let _acting = callers.become_writer(writer, opener, &groups).unwrap();
+                assert_eq!(rustix::process::getgroups().unwrap(), [Gid::from_raw(group)]);
+            }
+            drop(end);
+        });
     }
 
     #[test]

@@ -52,6 +52,7 @@ impl Tree {
         if !node.kind.is_file() {
             return Err(Errno::NXIO);
         }
+        let share = self.one_more(by.caller)?;
         let open = |flags| rustix::fs::open(node.path(), flags, Mode::empty());
         let flags_below = backing_flags(flags);
         let file = match open(flags_below) {
@@ -61,7 +62,7 @@ impl Tree {
             }
             opened => opened,
         }?;
-        self.open_file(file, flags, node, by)
+        self.open_file((file, share), flags, node, by)
     }
 
     /// Whether a read without an owner waits for what channels have in flight: it is the first by

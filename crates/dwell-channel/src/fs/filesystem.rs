@@ -21,9 +21,9 @@ use super::caller::Caller;
 use super::counts::Asked;
 use super::flags::FS_IOC_SETFLAGS;
 use super::negotiation::agree;
-use super::replies::{empty, entry, listed, out, statfs, written};
+use super::replies::{created, empty, entry, listed, opened, out, statfs, written};
 use super::served::Served;
-use super::tree::{By, Entry, Opened, Tree};
+use super::tree::{By, Tree};
 use crate::grants::ioctl::GRANT;
 
 impl Filesystem for Served {
@@ -31,14 +31,9 @@ impl Filesystem for Served {
         agree(&self.tree, config)
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let tree = self.count(Asked::Lookup);
-        match tree.lookup(parent.0, name) {
-            // The kernel remembers that there is no such name, until somebody makes one through the
-            // mount.
-            Err(Errno::NOENT) => entry(reply, Ok(Entry::none(tree.lifetime))),
-            found => entry(reply, found),
-        }
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.count(Asked::Lookup);
+        self.look_up(request, parent.0, name, reply);
     }
 
     fn forget(&self, _request: &Request, id: INodeNo, lookups: u64) {
@@ -98,8 +93,12 @@ impl Filesystem for Served {
         device: u32,
         reply: ReplyEntry,
     ) {
-        let tree = self.count(Asked::MkNod);
-        entry(reply, tree.mknod(request.into(), parent.0, name, mode, umask, device));
+        self.count(Asked::MkNod);
+        let (caller, name) = (request.into(), name.to_owned());
+        self.with_room(request, move |tree, room| {
+            let make = |room| tree.mknod(caller, (parent.0, &name), (mode, umask), device, room);
+            entry(reply, room.and_then(make));
+        });
     }
 
     fn mkdir(
@@ -111,7 +110,12 @@ impl Filesystem for Served {
         umask: u32,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.count(Asked::MkDir).mkdir(request.into(), parent.0, name, mode, umask));
+        self.count(Asked::MkDir);
+        let (caller, name) = (request.into(), name.to_owned());
+        self.with_room(request, move |tree, room| {
+            let make = |room| tree.mkdir(caller, (parent.0, &name), (mode, umask), room);
+            entry(reply, room.and_then(make));
+        });
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
@@ -132,7 +136,12 @@ impl Filesystem for Served {
         target: &Path,
         reply: ReplyEntry,
     ) {
-        entry(reply, self.count(Asked::SymLink).symlink(request.into(), parent.0, name, target));
+        self.count(Asked::SymLink);
+        let (caller, name, target) = (request.into(), name.to_owned(), target.to_owned());
+        self.with_room(request, move |tree, room| {
+            let make = |room| tree.symlink(caller, (parent.0, &name), &target, room);
+            entry(reply, room.and_then(make));
+        });
     }
 
     fn rename(
@@ -168,13 +177,8 @@ impl Filesystem for Served {
     fn open(&self, request: &Request, id: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
         let register = |file: BorrowedFd<'_>| reply.open_backing(file);
         let by = By { caller: request.into(), register: &register };
-        match self.count(Asked::Open).open(id.0, flags.0, by) {
-            Ok(Opened { handle, backing, flags }) => match backing {
-                Some(id) => reply.opened_passthrough(FileHandle(handle), flags, &id),
-                None => reply.opened(FileHandle(handle), flags),
-            },
-            Err(error) => reply.error(out(error)),
-        }
+        let opens = self.count(Asked::Open).open(id.0, flags.0, by);
+        opened(reply, opens);
     }
 
     fn create(
@@ -187,21 +191,15 @@ impl Filesystem for Served {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let tree = self.count(Asked::Create);
-        let register = |file: BorrowedFd<'_>| reply.open_backing(file);
-        let by = By { caller: request.into(), register: &register };
-        match tree.create(parent.0, name, (mode, umask), flags, by) {
-            Ok((Entry { attr, generation, fresh, .. }, Opened { handle, backing, flags })) => {
-                let handle = FileHandle(handle);
-                match backing {
-                    Some(id) => {
-                        reply.created_passthrough(&fresh, &attr, generation, handle, flags, &id);
-                    }
-                    None => reply.created(&fresh, &attr, generation, handle, flags),
-                }
-            }
-            Err(error) => reply.error(out(error)),
-        }
+        self.count(Asked::Create);
+        let (caller, name) = (request.into(), name.to_owned());
+        self.with_room(request, move |tree, room| {
+            let register = |file: BorrowedFd<'_>| reply.open_backing(file);
+            let by = By { caller, register: &register };
+            let make = |room| tree.create((parent.0, &name), (mode, umask), flags, by, room);
+            let made = room.and_then(make);
+            created(reply, made);
+        });
     }
 
     fn read(
@@ -318,23 +316,14 @@ impl Filesystem for Served {
 
     fn readdirplus(
         &self,
-        _request: &Request,
+        request: &Request,
         _: INodeNo,
         handle: FileHandle,
         place: u64,
-        mut reply: ReplyDirectoryPlus,
+        reply: ReplyDirectoryPlus,
     ) {
-        let mut any = false;
-        let read = self.count(Asked::ReadDir).readdirplus(handle, place, |next, name, entry| {
-            let Entry { attr, generation, fresh, .. } = entry;
-            let room = !reply.add(attr.ino, next, name, fresh, attr, *generation);
-            any |= room;
-            room
-        });
-        match read {
-            Err(error) if !any => reply.error(out(error)),
-            _ => reply.ok(),
-        }
+        self.count(Asked::ReadDir);
+        self.list(request, handle, place, reply);
     }
 
     fn releasedir(

@@ -4,6 +4,7 @@
 
 mod attributes;
 mod caller;
+mod charges;
 pub mod control;
 mod counts;
 mod data;

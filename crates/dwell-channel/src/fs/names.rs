@@ -10,16 +10,24 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 
 use super::caller::{Caller, take_umask};
-use super::node::{Node, key, open_at};
+use super::node::{Node, Room, key, open_at};
 use super::tree::{By, Entry, Opened, Tree, device_in};
 
 /// Times that a name is tried which somebody else has made since the kernel looked.
 const CREATE_TRIES: usize = 4;
 
 impl Tree {
-    pub fn lookup(&self, parent: u64, name: &OsStr) -> Result<Entry, Errno> {
+    /// # Errors
+    /// ENFILE: there is no room, and the kernel does not know the file yet.
+    pub fn lookup(&self, parent: u64, name: &OsStr, room: Option<Room>) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
-        Ok(self.entry(&parent, name)?.1)
+        match self.entry(&parent, name, room) {
+            Ok((_, entry)) => Ok(entry),
+            // The kernel remembers that there is no such name, until somebody makes one through the
+            // mount.
+            Err(Errno::NOENT) => Ok(Entry::none(self.lifetime)),
+            Err(error) => Err(error),
+        }
     }
 
     pub fn readlink(&self, id: u64) -> Result<Vec<u8>, Errno> {
@@ -30,14 +38,13 @@ impl Tree {
     pub fn mknod(
         &self,
         caller: Caller,
-        parent: u64,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
+        (parent, name): (u64, &OsStr),
+        (mode, umask): (u32, u32),
         device: u32,
+        room: Room,
     ) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
-        self.make(caller, &parent, name, |parent| {
+        self.make((caller, room), &parent, name, |parent| {
             take_umask(umask)?;
             let (kind, bits) = (FileType::from_raw_mode(mode), Mode::from_raw_mode(mode));
             rustix::fs::mknodat(parent, name, kind, bits, device_in(device))
@@ -47,13 +54,12 @@ impl Tree {
     pub fn mkdir(
         &self,
         caller: Caller,
-        parent: u64,
-        name: &OsStr,
-        mode: u32,
-        umask: u32,
+        (parent, name): (u64, &OsStr),
+        (mode, umask): (u32, u32),
+        room: Room,
     ) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
-        self.make(caller, &parent, name, |parent| {
+        self.make((caller, room), &parent, name, |parent| {
             take_umask(umask)?;
             rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(mode))
         })
@@ -62,18 +68,20 @@ impl Tree {
     pub fn symlink(
         &self,
         caller: Caller,
-        parent: u64,
-        name: &OsStr,
+        (parent, name): (u64, &OsStr),
         target: &Path,
+        room: Room,
     ) -> Result<Entry, Errno> {
         let parent = self.nodes.get(parent)?;
-        self.make(caller, &parent, name, |parent| rustix::fs::symlinkat(target, parent, name))
+        self.make((caller, room), &parent, name, |parent| {
+            rustix::fs::symlinkat(target, parent, name)
+        })
     }
 
-    /// Makes a name as the caller and tells the kernel's answer to it.
+    /// Makes a name as the caller, once there is room, and tells the kernel's answer to it.
     fn make(
         &self,
-        caller: Caller,
+        (caller, room): (Caller, Room),
         parent: &Node,
         name: &OsStr,
         make: impl FnOnce(&Node) -> Result<(), Errno>,
@@ -83,7 +91,7 @@ impl Tree {
             make(parent)?;
         }
         self.give_group(caller, parent, name);
-        Ok(self.made(parent, name)?.1)
+        Ok(self.made(parent, name, Some(room))?.1)
     }
 
     /// A program of the same user may have another group. What it may not have, it does not get.
@@ -103,17 +111,19 @@ impl Tree {
     ///
     /// # Errors
     /// ESTALE: somebody else made the name. The kernel then looks it up again, once, and checks
-    /// what it finds.
+    /// what it finds. ENFILE: the caller may open no more, and nothing was made.
     pub fn create(
         &self,
-        parent: u64,
-        name: &OsStr,
+        (parent, name): (u64, &OsStr),
         (mode, umask): (u32, u32),
         flags: i32,
         by: By<'_>,
+        room: Room,
     ) -> Result<(Entry, Opened), Errno> {
         let caller = by.caller;
         let parent = self.nodes.get(parent)?;
+        // A file that then could not be opened would be there all the same.
+        let share = self.one_more(caller)?;
         let open = super::data::backing_flags(flags);
         let made = {
             let _acting = self.callers.become_caller(caller)?;
@@ -129,14 +139,14 @@ impl Tree {
             made => made?,
         };
         self.give_group(caller, &parent, name);
-        let (node, entry) = self.made(&parent, name)?;
+        let (node, entry) = self.made(&parent, name, Some(room))?;
         if key(&rustix::fs::fstat(&file)?) != node.key {
             // Replaced beneath the mount, between two system calls.
             self.nodes.forget(node.id, 1);
             return Err(Errno::STALE);
         }
         let opened = self
-            .open_file(file, flags, &node, by)
+            .open_file((file, share), flags, &node, by)
             .inspect_err(|_| self.nodes.forget(node.id, 1))?;
         Ok((entry, opened))
     }
@@ -189,6 +199,7 @@ impl Tree {
         let parent = self.nodes.get(parent)?;
         // By its own descriptor: no name of it can be swapped meanwhile.
         rustix::fs::linkat(CWD, node.path(), parent.as_fd(), name, AtFlags::SYMLINK_FOLLOW)?;
-        Ok(self.made(&parent, name)?.1)
+        // The kernel knows the file by its other name.
+        Ok(self.made(&parent, name, None)?.1)
     }
 }

@@ -7,12 +7,11 @@ use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
+use super::charges::{Charge, Charges};
 use super::passthrough::Backing;
 
 /// The number of the mount's root in the kernel's protocol.
@@ -40,7 +39,12 @@ pub(super) struct Node {
     lookups: AtomicU64,
     /// Where it was seen last: the parent's number, and the name.
     place: Mutex<(u64, OsString)>,
+    /// The user whose look-up made it known; nobody's is the root. Given back after the handle is.
+    _charge: Option<Room>,
 }
+
+/// Room for one more file that the kernel knows.
+pub(super) type Room = Charge<Node>;
 
 impl Node {
     /// A path that leads to this very file.
@@ -74,8 +78,7 @@ impl AsFd for Node {
 pub(super) struct Nodes {
     tables: RwLock<Tables>,
     root: Arc<Node>,
-    /// How many may be known before old ones are to be forgotten.
-    budget: usize,
+    charges: Arc<Charges<Node>>,
 }
 
 #[derive(Debug, Default)]
@@ -112,8 +115,8 @@ pub(super) fn key(stat: &Stat) -> (u64, u64) {
 }
 
 impl Nodes {
-    /// The nodes of the tree below an opened directory.
-    pub fn new(root: OwnedFd, budget: usize) -> Result<Self, Errno> {
+    /// The nodes of the tree below an opened directory, and how many there may be.
+    pub fn new(root: OwnedFd, charges: Arc<Charges<Node>>) -> Result<Self, Errno> {
         let stat = rustix::fs::fstat(&root)?;
         let root = Arc::new(Node {
             id: ROOT,
@@ -125,11 +128,12 @@ impl Nodes {
             handle: root,
             lookups: AtomicU64::new(1),
             place: Mutex::default(),
+            _charge: None,
         });
         let mut tables = Tables::default();
         tables.by_id.insert(ROOT, root.clone());
         tables.by_key.insert(root.key, root.clone());
-        Ok(Nodes { tables: RwLock::new(tables), root, budget })
+        Ok(Nodes { tables: RwLock::new(tables), root, charges })
     }
 
     /// The node of that number.
@@ -150,14 +154,28 @@ impl Nodes {
     }
 
     /// Finds a name and counts the look-up: one [`Nodes::forget`] has to follow.
-    pub fn look_up(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Stat), Errno> {
+    ///
+    /// # Errors
+    /// What the kernel says. ENFILE: it is a file that was not known, and there is no room.
+    pub fn look_up(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        room: Option<Room>,
+    ) -> Result<(Arc<Node>, Stat), Errno> {
         let handle = open_at(parent, name, OFlags::PATH, Mode::empty())?;
         let stat = rustix::fs::fstat(&handle)?;
-        let node = self.count(&stat, handle, parent.id, name);
+        let node = self.count(&stat, handle, (parent.id, name), room)?;
         Ok((node, stat))
     }
 
-    fn count(&self, stat: &Stat, handle: OwnedFd, parent: u64, name: &OsStr) -> Arc<Node> {
+    fn count(
+        &self,
+        stat: &Stat,
+        handle: OwnedFd,
+        (parent, name): (u64, &OsStr),
+        room: Option<Room>,
+    ) -> Result<Arc<Node>, Errno> {
         let key = key(stat);
         {
             // Nobody forgets meanwhile: that takes the lock for itself.
@@ -165,13 +183,15 @@ impl Nodes {
             if let Some(node) = tables.by_key.get(&key) {
                 node.lookups.fetch_add(1, Ordering::Relaxed);
                 node.moved(parent, name);
-                return node.clone();
+                return Ok(node.clone());
             }
         }
+        let room = room.ok_or(Errno::NFILE)?;
+        let account = room.account();
         let mut tables = self.tables.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(node) = tables.by_key.get(&key) {
             node.lookups.fetch_add(1, Ordering::Relaxed);
-            return node.clone();
+            return Ok(node.clone());
         }
         tables.made += 1;
         let plain = key.0 == self.root.key.0 && key.1 > ROOT && key.1 < OURS;
@@ -185,10 +205,12 @@ impl Nodes {
             handle,
             lookups: AtomicU64::new(1),
             place: Mutex::new((parent, name.to_owned())),
+            _charge: Some(room),
         });
+        self.charges.told(account, &node, node.kind == FileType::Directory);
         tables.by_id.insert(node.id, node.clone());
         tables.by_key.insert(key, node.clone());
-        node
+        Ok(node)
     }
 
     /// The kernel forgets so many look-ups.
@@ -211,29 +233,22 @@ impl Nodes {
         self.tables.read().unwrap_or_else(PoisonError::into_inner).by_id.len()
     }
 
-    /// Whether descriptors are getting scarce.
-    pub fn too_many(&self) -> bool {
-        self.len() > self.budget
+    /// Room for one more file of that user's; `None` where old ones are to be forgotten first.
+    pub fn room(&self, account: u32) -> Option<Room> {
+        self.charges.take(account)
     }
 
-    /// Waits for files to be forgotten where few descriptors are left. Not for long: the kernel may
-    /// be unable to forget any before the caller's request is answered.
-    pub fn wait_for_room(&self) {
-        let limit = Instant::now() + Duration::from_millis(100);
-        while self.len() > self.budget + self.budget / 6 && Instant::now() < limit {
-            thread::sleep(Duration::from_millis(1));
-        }
+    /// As [`Nodes::room`], and waits a little for files to be forgotten.
+    ///
+    /// # Errors
+    /// ENFILE: none are.
+    pub fn wait_for_room(&self, account: u32) -> Result<Room, Errno> {
+        self.charges.wait(account).map_err(|_| Errno::NFILE)
     }
 
-    /// Where the files lie that have been known longest, a quarter of all, directories last.
-    pub fn oldest(&self) -> Vec<(u64, OsString)> {
-        let mut nodes: Vec<Arc<Node>> = {
-            let tables = self.tables.read().unwrap_or_else(PoisonError::into_inner);
-            tables.by_id.values().filter(|node| node.id != ROOT).cloned().collect()
-        };
-        nodes.sort_unstable_by_key(|node| (node.kind == FileType::Directory, node.generation));
-        nodes.truncate(nodes.len() / 4 + 1);
-        nodes.iter().map(|node| node.place()).collect()
+    /// Where files lie that the kernel should forget, at most so many of each user.
+    pub fn oldest(&self, most: usize) -> Vec<(u64, OsString)> {
+        self.charges.oldest(most).iter().flatten().map(|node| node.place()).collect()
     }
 }
 
@@ -246,7 +261,12 @@ mod tests {
 
     fn nodes(dir: &std::path::Path) -> Nodes {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Nodes::new(rustix::fs::open(dir, flags, Mode::empty()).unwrap(), 1000).unwrap()
+        let root = rustix::fs::open(dir, flags, Mode::empty()).unwrap();
+        Nodes::new(root, Charges::new(1000, false)).unwrap()
+    }
+
+    fn look_up(nodes: &Nodes, parent: &Node, name: &str) -> Result<(Arc<Node>, Stat), Errno> {
+        nodes.look_up(parent, OsStr::new(name), nodes.room(1))
     }
 
     #[test]
@@ -256,15 +276,15 @@ mod tests {
         fs::hard_link(dir.path().join("a"), dir.path().join("b")).unwrap();
         let nodes = nodes(dir.path());
         let root = nodes.get(ROOT).unwrap();
-        let (a, _) = nodes.look_up(&root, OsStr::new("a")).unwrap();
-        let (b, _) = nodes.look_up(&root, OsStr::new("b")).unwrap();
+        let (a, _) = look_up(&nodes, &root, "a").unwrap();
+        let (b, _) = look_up(&nodes, &root, "b").unwrap();
         assert_eq!((a.id, a.generation), (b.id, b.generation));
         nodes.forget(a.id, 1);
         assert!(nodes.get(a.id).is_ok());
         nodes.forget(a.id, 1);
         assert_eq!(nodes.get(a.id).unwrap_err(), Errno::STALE);
         // Looked up anew it is told from its earlier self.
-        let (again, _) = nodes.look_up(&root, OsStr::new("a")).unwrap();
+        let (again, _) = look_up(&nodes, &root, "a").unwrap();
         assert_ne!(again.generation, a.generation);
     }
 
@@ -276,11 +296,11 @@ mod tests {
         let nodes = nodes(&dir.path().join("in"));
         let root = nodes.get(ROOT).unwrap();
         // A link is the link itself; what it points to is never looked at.
-        let (link, stat) = nodes.look_up(&root, OsStr::new("out")).unwrap();
+        let (link, stat) = look_up(&nodes, &root, "out").unwrap();
         assert!(link.is_symlink());
         assert!(FileType::from_raw_mode(stat.st_mode).is_symlink());
         for name in ["..", "out/passwd", "/etc"] {
-            assert!(nodes.look_up(&root, OsStr::new(name)).is_err(), "{name}");
+            assert!(look_up(&nodes, &root, name).is_err(), "{name}");
         }
     }
 

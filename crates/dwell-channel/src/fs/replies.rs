@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Results as the kernel wants them.
 
-use fuser::{ReplyEmpty, ReplyEntry, ReplyStatfs, ReplyWrite, ReplyXattr};
+use fuser::{
+    FileHandle, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+};
 use rustix::fs::StatVfs;
 use rustix::io::Errno;
 
-use super::tree::Entry;
+use super::tree::{Entry, Opened};
 
 /// An error's number.
 pub(super) fn out(error: Errno) -> fuser::Errno {
@@ -23,6 +25,31 @@ pub(super) fn entry(reply: ReplyEntry, result: Result<Entry, Errno>) {
     match result {
         Ok(Entry { attr, generation, fresh, kept }) => {
             reply.entry_with_ttls(&fresh, &kept, &attr, generation);
+        }
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+pub(super) fn opened(reply: ReplyOpen, result: Result<Opened, Errno>) {
+    match result {
+        Ok(Opened { handle, backing, flags }) => match backing {
+            Some(id) => reply.opened_passthrough(FileHandle(handle), flags, &id),
+            None => reply.opened(FileHandle(handle), flags),
+        },
+        Err(error) => reply.error(out(error)),
+    }
+}
+
+pub(super) fn created(reply: ReplyCreate, result: Result<(Entry, Opened), Errno>) {
+    match result {
+        Ok((Entry { attr, generation, fresh, .. }, Opened { handle, backing, flags })) => {
+            let handle = FileHandle(handle);
+            match backing {
+                Some(id) => {
+                    reply.created_passthrough(&fresh, &attr, generation, handle, flags, &id);
+                }
+                None => reply.created(&fresh, &attr, generation, handle, flags),
+            }
         }
         Err(error) => reply.error(out(error)),
     }

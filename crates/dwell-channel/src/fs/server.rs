@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! Serving a directory from the first moment to the last: mounts, and stops.
 
+#[cfg(test)]
+mod crowded;
+#[cfg(test)]
+mod tests;
+
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -14,6 +19,7 @@ use fuser::{Config, INodeNo, MountOption, SessionACL};
 use rustix::process::{Resource, Rlimit};
 
 use super::caller::Callers;
+use super::charges::Charges;
 use super::error::Error;
 use super::facts::{Channels, Facts};
 use super::hidden::Hidden;
@@ -68,13 +74,24 @@ impl Server {
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
     ) -> Result<Server, Error> {
-        let start = || Self::start_here(options, grants, count_channels);
+        Self::start_with(raise_open_files(), options, grants, count_channels)
+    }
+
+    /// As [`Server::start`], with so many descriptors.
+    fn start_with(
+        most_files: usize,
+        options: &Options,
+        grants: Arc<dyn Grants>,
+        count_channels: impl Fn() -> Channels + Send + Sync + 'static,
+    ) -> Result<Server, Error> {
+        let start = || Self::start_here(most_files, options, grants, count_channels);
         credentials::with_what_is_needed(start).unwrap_or_else(|error| {
             Err(Error::io("capabilities cannot be given up", &options.mount, error))
         })
     }
 
     fn start_here(
+        most_files: usize,
         options: &Options,
         grants: Arc<dyn Grants>,
         count_channels: impl Fn() -> Channels + Send + Sync + 'static,
@@ -103,8 +120,8 @@ impl Server {
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
         let in_memory = kind_of(&root) == Some(TMPFS);
-        let most_files = raise_open_files();
-        let nodes = Nodes::new(root, most_files / 4 * 3)
+        let charges = Charges::new(most_files / 8 * 7, !every_user);
+        let nodes = Nodes::new(root, charges)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
             nodes,
@@ -318,107 +335,33 @@ fn mount_error(mount: &Path, error: io::Error) -> Error {
     }
 }
 
-/// Asks the kernel to forget what it has known longest, whenever descriptors get scarce.
+/// Names of one user that the kernel is asked to forget before those of the next.
+const FORGOTTEN_AT_ONCE: usize = 256;
+/// Threads that ask. Each waits for the requests in its name's directory, and the kernel lets in
+/// all that have waited for long enough before the next request. A user who looks up names of one
+/// directory in as many threads as may wait at a time is still overtaken.
+const FORGETTERS: usize = 32;
+
+/// Asks the kernel to forget what it has known longest of users who have nearly all they may have.
 fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
     while crowds.recv().is_ok() {
         let Some(tree) = tree.upgrade() else { return };
         let Some(notifier) = tree.notifier.get() else { continue };
-        for (parent, name) in tree.nodes.oldest() {
-            // An entry that is open or gone stays as it is.
-            let _ = notifier.inval_entry(INodeNo(parent), &name);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::fs::File;
-    use std::os::unix::fs::FileExt as _;
-    use std::time::Instant;
-
-    use super::*;
-    use crate::daemon::{self, Daemon};
-
-    const PATIENCE: Duration = Duration::from_secs(20);
-
-    /// A server of two files, whose requests two threads take. One at a time: the thread with which
-    /// a server watches itself begins by closing its copies of all files of this process, which
-    /// other servers hear of.
-    fn served(with: impl FnOnce(&Server, [File; 2])) {
-        static ALONE: Mutex<()> = Mutex::new(());
-        let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-        let (backing, mount) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let options = Options {
-            backing: backing.path().to_owned(),
-            mount: mount.path().to_owned(),
-            private: false,
-            threads: 2,
-            passthrough: false,
-        };
-        let daemon = Arc::new(Daemon::start(daemon::Options::default()).unwrap());
-        let server = match Server::start(&options, daemon, Channels::default) {
-            Ok(server) => server,
-            Err(error) => return println!("SKIP: {error}"),
-        };
-        assert!((0..3).all(|_| server.stopper().answers(PATIENCE)));
-        let files = ["a", "b"].map(|name| File::create(mount.path().join(name)).unwrap());
-        with(&server, files);
-        assert!(server.stopper().answers(PATIENCE));
-    }
-
-    #[test]
-    fn a_server_answers_as_long_as_a_thread_takes_requests() {
-        served(|server, [one, two]| {
-            let stopper = server.stopper();
-            thread::scope(|scope| {
-                let held = server.shared.tree.files.hold();
-                // Each takes a thread, which finds no file before it is let.
-                scope.spawn(|| drop(one));
-                until_asked(server, "flush", 1);
-                let with_one_stuck = stopper.answers(PATIENCE);
-                scope.spawn(|| drop(two));
-                until_asked(server, "flush", 2);
-                let with_all_stuck = stopper.answers(Duration::from_millis(200));
-                drop(held);
-                assert!(with_one_stuck && !with_all_stuck);
-            });
-        });
-    }
-
-    #[test]
-    fn writes_that_wait_take_no_more_memory_than_a_user_may_have() {
-        served(|server, [one, two]| {
-            let tree = &server.shared.tree;
-            let own = tree.grants.account(rustix::process::geteuid().as_raw());
-            let all = tree.waiting.take(own, MOST_WAITING_BYTES);
-            assert!(all.is_some());
-            let refused = thread::scope(|scope| {
-                let held = tree.files.hold();
-                // It takes the thread that may wait.
-                let stuck = scope.spawn(|| one.write_at(b"text", 0));
-                until_asked(server, "write", 1);
-                let refuses = scope.spawn(|| two.write_at(b"text", 0));
-                let until = Instant::now() + PATIENCE;
-                while !refuses.is_finished() && Instant::now() < until {
-                    thread::yield_now();
+        let names = tree.nodes.oldest(FORGOTTEN_AT_ONCE);
+        let each = names.len().div_ceil(FORGETTERS).max(1);
+        thread::scope(|scope| {
+            for some in names.chunks(each) {
+                let forget = move || {
+                    for (parent, name) in some {
+                        // An entry that is open or gone stays as it is.
+                        let _ = notifier.inval_entry(INodeNo(*parent), name);
+                    }
+                };
+                let forgetter = thread::Builder::new().name("dwell-forget".to_owned());
+                if forgetter.spawn_scoped(scope, forget).is_err() {
+                    forget();
                 }
-                let in_time = refuses.is_finished();
-                drop(held);
-                assert_eq!(stuck.join().unwrap().unwrap(), 4);
-                assert!(in_time, "the last thread waits, or the write takes memory");
-                refuses.join().unwrap()
-            });
-            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::OutOfMemory);
-            drop(all);
-            assert_eq!(two.write_at(b"text", 0).unwrap(), 4);
+            }
         });
-    }
-
-    fn until_asked(server: &Server, what: &str, times: u64) {
-        let until = Instant::now() + PATIENCE;
-        while server.shared.tree.counts.made().get(what) != Some(&times) {
-            assert!(Instant::now() < until, "it never comes to that");
-            thread::yield_now();
-        }
     }
 }

@@ -11,17 +11,17 @@ use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use fuser::{BackingId, FileAttr, FopenFlags, Generation, INodeNo, Notifier};
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::caller::{Caller, Callers};
+use super::caller::{Caller, Callers, Groups};
 use super::counts::Counts;
 use super::directory::OpenDirectory;
-use super::node::{Node, Nodes, ROOT, key};
+use super::node::{Node, Nodes, ROOT, Room, key};
 use super::passthrough::{Passthrough, Register};
 use super::watch::Watch;
 use crate::grants::{DrainGuard, Grants, Inodes, OpenFile, Rights, Why};
-use crate::shares::Shares;
+use crate::shares::{Share, Shares};
 use crate::slow::Slow;
 
 /// Names and attributes stay known to the kernel for so long: it changes them itself where a
@@ -73,8 +73,8 @@ pub(super) struct File {
     pub node: Arc<Node>,
     /// The program that opened it.
     pub by: Caller,
-    /// The groups of that program, once they were asked for.
-    pub groups: OnceLock<Vec<Gid>>,
+    /// The groups of that program's threads, once they were asked for.
+    pub groups: Groups,
     /// Pages of it were given to the kernel: no channel reaches it any more.
     pub mapped: AtomicBool,
     /// A channel was granted it.
@@ -158,14 +158,37 @@ impl<T> Table<T> {
 }
 
 impl Tree {
-    /// Finds a name and tells the kernel's answer to it.
-    pub fn entry(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
-        if self.nodes.too_many() {
+    /// Room for one more file that the kernel knows by a user; `None` where that user has nearly
+    /// all that one may have.
+    pub fn room(&self, uid: u32) -> Option<Room> {
+        let room = self.nodes.room(self.grants.account(uid));
+        if room.is_none() {
             // Where it is being seen to already, that is enough.
             let _ = self.crowded.try_send(());
-            self.nodes.wait_for_room();
         }
-        let (node, mut stat) = self.nodes.look_up(parent, name)?;
+        room
+    }
+
+    /// As [`Tree::room`], and waits a little for the kernel to forget others.
+    ///
+    /// # Errors
+    /// ENFILE: the user has all that one may have.
+    pub fn wait_for_room(&self, uid: u32) -> Result<Room, Errno> {
+        let room = self.nodes.wait_for_room(self.grants.account(uid));
+        // So that one who goes on like that finds some forgotten next time.
+        let _ = self.crowded.try_send(());
+        room
+    }
+
+    /// Finds a name and tells the kernel's answer to it. A file that the kernel knows already needs
+    /// no room.
+    pub fn entry(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        room: Option<Room>,
+    ) -> Result<(Arc<Node>, Entry), Errno> {
+        let (node, mut stat) = self.nodes.look_up(parent, name, room)?;
         let mut fresh = self.fresh_of(&node);
         if node.granted.load(Ordering::Acquire) > 0 {
             fresh = self.fresh(&node);
@@ -177,8 +200,13 @@ impl Tree {
     }
 
     /// As [`Tree::entry`], of a name that was made just now.
-    pub fn made(&self, parent: &Node, name: &OsStr) -> Result<(Arc<Node>, Entry), Errno> {
-        let (node, mut entry) = self.entry(parent, name)?;
+    pub fn made(
+        &self,
+        parent: &Node,
+        name: &OsStr,
+        room: Option<Room>,
+    ) -> Result<(Arc<Node>, Entry), Errno> {
+        let (node, mut entry) = self.entry(parent, name, room)?;
         entry.fresh = unless_granted(&node, entry.fresh);
         Ok((node, entry))
     }
@@ -251,16 +279,23 @@ impl Tree {
         }
     }
 
-    /// Takes an opened file of the backing directory in.
+    /// The caller's part of what users may have open, for one more.
+    ///
+    /// # Errors
+    /// ENFILE: the caller has all of it.
+    pub fn one_more(&self, caller: Caller) -> Result<Share, Errno> {
+        self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)
+    }
+
+    /// Takes an opened file of the backing directory in, as that part of what is open.
     pub fn open_file(
         &self,
-        file: OwnedFd,
+        (file, share): (OwnedFd, Share),
         flags: i32,
         node: &Arc<Node>,
         by: By<'_>,
     ) -> Result<Opened, Errno> {
         let By { caller, register } = by;
-        let share = self.open_files.take(self.grants.account(caller.uid), 1).ok_or(Errno::NFILE)?;
         let backing = self.passthrough.id_of(&node.backing, &self.callers, &file, register)?;
         if backing.is_some() && flags & libc::O_DIRECT != 0 {
             // The kernel would say no more than EIO of a file system that has none.
@@ -297,7 +332,7 @@ impl Tree {
             (Some(_), false) => FopenFlags::empty(),
             _ => self.open_flags.get().copied().unwrap_or(FopenFlags::FOPEN_DIRECT_IO),
         };
-        let (node, groups, _backing) = (node.clone(), OnceLock::new(), backing.clone());
+        let (node, groups, _backing) = (node.clone(), Groups::default(), backing.clone());
         let file = File { open, node, by: caller, groups, mapped, granted, _backing };
         let handle = self.files.insert(file);
         Ok(Opened { handle, backing, flags })

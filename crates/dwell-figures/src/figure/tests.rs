@@ -114,10 +114,12 @@ fn a_result_that_was_kept_is_judged_as_one_of_today() {
         result.note(case, &format!("{limit}{remark}")).unwrap();
         let row = result.row_mut(case).unwrap();
         row.verdict = Some(Verdict::Inconclusive);
+        // The target that it was once held to.
+        let target = row.target.replace(Target::AtLeast(9.0));
         result.save(directory.path(), None).unwrap();
         let mut result = FigureResult::load(directory.path(), "M1").unwrap().unwrap();
         let row = result.row_mut(case).unwrap();
-        assert_eq!(row.verdict, Some(verdict));
+        assert_eq!((row.verdict, row.target), (Some(verdict), target));
         let found = row.note.as_deref();
         assert!(found.is_some() == note.is_some(), "{found:?}");
         assert!(found.unwrap_or_default().starts_with(note.unwrap_or_default()), "{found:?}");

@@ -5,6 +5,9 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use dwell::parameters::DeviceParameters;
 
 use super::*;
 use crate::access::Access;
@@ -35,15 +38,10 @@ impl Both {
         let layout = Layout::new(64, DATA_BYTES).unwrap();
         let (shared, memory) = Shared::create(layout).unwrap();
         let other = Shared::adopt(memory, layout).unwrap();
-        Self::over(uid, data, shared, other)
+        Self::over(uid, opened("/dev/shm", data, libc::O_RDWR), shared, other)
     }
 
-    fn over(uid: u32, data: &[u8], ours: Shared, theirs: Shared) -> Both {
-        let backing = tempfile::NamedTempFile::new_in("/dev/shm").unwrap();
-        std::fs::write(backing.path(), data).unwrap();
-        let file = File::options().read(true).write(true).open(backing.path()).unwrap();
-        let inode = Inodes::default().of(&file).unwrap();
-        let open = Arc::new(OpenFile::new(file, libc::O_RDWR, inode));
+    fn over(uid: u32, open: Arc<OpenFile>, ours: Shared, theirs: Shared) -> Both {
         let access = Access::to(&open, 0, uid, &Shares::new(u64::MAX)).unwrap();
         let mut table = Table::new(8);
         let granted = table.insert(open, access);
@@ -64,8 +62,12 @@ impl Both {
     }
 
     pub fn submit(&mut self, opcode: Opcode, offset: u64, bytes: u32) {
+        self.submit_at(opcode, offset, bytes, 0);
+    }
+
+    fn submit_at(&mut self, opcode: Opcode, offset: u64, bytes: u32, place: u32) {
         let (entry, generation) = self.granted;
-        let command = Command { opcode, tag: 7, entry, generation, offset, bytes, place: 0 };
+        let command = Command { opcode, tag: 7, entry, generation, offset, bytes, place };
         self.commands.put(self.shared.commands(), command.words());
         let beside = self.shared.beside_commands();
         self.commands.publish(self.shared.mark(Mark::CommandTail), beside.belongs_to);
@@ -96,6 +98,15 @@ impl Both {
     pub fn result(&self, at: usize) -> i32 {
         Done::parse([self.shared.completions()[at].load(Ordering::Relaxed)]).result
     }
+}
+
+/// A file of those bytes in that directory, as a program opened it.
+fn opened(dir: &str, data: &[u8], flags: i32) -> Arc<OpenFile> {
+    let backing = tempfile::NamedTempFile::new_in(dir).unwrap();
+    std::fs::write(backing.path(), data).unwrap();
+    let file = File::options().read(true).write(true).open(backing.path()).unwrap();
+    let inode = Inodes::default().of(&file).unwrap();
+    Arc::new(OpenFile::new(file, flags, inode))
 }
 
 pub fn device() -> Device {
@@ -144,7 +155,7 @@ fn a_client_whose_memory_is_gone_loses_its_channel() {
     let layout = Layout::new(64, DATA_BYTES).unwrap();
     let memory = tempfile::tempfile_in("/dev/shm").unwrap();
     let (ours, theirs) = (Shared::unsealed(&memory, layout), Shared::unsealed(&memory, layout));
-    let mut both = Both::over(1, &[1; 8192], ours, theirs);
+    let mut both = Both::over(1, opened("/dev/shm", &[1; 8192], libc::O_RDWR), ours, theirs);
     let (mut device, counters) = (device(), Counters::default());
     for round in 0..3 {
         both.submit(Opcode::Read, 0, 4096);
@@ -156,4 +167,38 @@ fn a_client_whose_memory_is_gone_loses_its_channel() {
         }
     }
     assert!(both.serving.is_over() && both.serving.is_broken());
+}
+
+#[test]
+fn a_command_that_is_not_aligned_stops_polling_for_nobody() {
+    let layout = Layout::new(64, DATA_BYTES).unwrap();
+    let (ours, memory) = Shared::create(layout).unwrap();
+    let theirs = Shared::adopt(memory, layout).unwrap();
+    let open = opened("/var/tmp", &[5; 16 << 10], libc::O_RDWR | libc::O_DIRECT);
+    let mut both = Both::over(1, open.clone(), ours, theirs);
+    if !matches!(open.direct.get(), Some(Some(_))) {
+        return println!("SKIP: the file system has no direct I/O");
+    }
+    let parameters = DeviceParameters { polled: true, ..DeviceParameters::default() };
+    let options = Options { parameters, ..Options::default() };
+    let mut device = Device::new(&options, Calls::new(Slow::default(), Arc::new(|| {})));
+    if !device.polls() {
+        return println!("SKIP: no ring polls here");
+    }
+    let counters = Counters::default();
+    for (at, (offset, bytes, place)) in
+        [(512, 4096, 0), (0, 100, 0), (0, 4096, 8)].into_iter().enumerate()
+    {
+        both.submit_at(Opcode::Read, offset, bytes, place);
+        both.serving.serve(&mut { Allowance::ALONE }, &mut device, &counters);
+        let until = Instant::now() + Duration::from_secs(20);
+        while both.answered() as usize == at {
+            assert!(Instant::now() < until, "no answer to {bytes} bytes at {offset}");
+            let serving = &mut both.serving;
+            device.reap(&mut |errand, result| serving.complete(errand.part, errand.piece, result));
+            serving.serve(&mut { Allowance::ALONE }, &mut device, &counters);
+        }
+        assert_eq!(both.result(at), bytes as i32, "{offset}, {bytes}, {place}");
+        assert!(device.polls(), "{bytes} bytes at {offset} to {place}");
+    }
 }
