@@ -228,7 +228,8 @@ impl Budget {
         slot.says.store((i32::from(nice.clamp(-20, 19)) + 20) as u32 | ACTIVE, Ordering::Relaxed);
         slot.pages.store(region.pages.count(), Ordering::Release);
         own.regions.push(Member { region: Arc::downgrade(region), slot: at, waited: 0 });
-        self.round(&mut own);
+        // The first tells the others of their new shares, and then theirs is free.
+        (0..2).for_each(|_| self.round(&mut own));
         if !own.runs
             && let Err(error) = self.start(&mut own)
         {
@@ -372,8 +373,12 @@ impl Budget {
     fn round(&self, own: &mut Own) {
         let taken: Vec<&Slot> = self.live().collect();
         let first = taken.first().map(|slot| slot.owner.load(Ordering::Relaxed));
-        if first == Some(self.number()) || self.is_late(own) {
+        if first == Some(self.number()) {
             self.decide(own, &taken);
+        } else if let Some(late) = self.is_late(own) {
+            self.decide(own, &taken);
+            // It goes on deciding until another process does.
+            own.decided = Some((self.last().count.load(Ordering::Acquire), late));
         }
         for member in &own.regions {
             if let Some(region) = member.region.upgrade() {
@@ -384,20 +389,21 @@ impl Budget {
         }
     }
 
-    /// Whether nobody has decided for some rounds: the process of the first slot is stopped, say.
-    /// Of several that notice at once, one decides.
-    fn is_late(&self, own: &mut Own) -> bool {
+    /// Since when no other process has decided, if that is some rounds ago: that of the first slot
+    /// is stopped, say. Of several that notice at once, one decides.
+    fn is_late(&self, own: &mut Own) -> Option<Instant> {
         let count = &self.last().count;
         let seen = count.load(Ordering::Acquire);
         match own.decided {
             Some((before, at)) if before == seen && at.elapsed() >= LATE => {
                 let (acquire, relaxed) = (Ordering::AcqRel, Ordering::Relaxed);
-                count.compare_exchange(seen, seen.wrapping_add(1), acquire, relaxed).is_ok()
+                let next = seen.wrapping_add(1);
+                count.compare_exchange(seen, next, acquire, relaxed).is_ok().then_some(at)
             }
-            Some((before, _)) if before == seen => false,
+            Some((before, _)) if before == seen => None,
             _ => {
                 own.decided = Some((seen, Instant::now()));
-                false
+                None
             }
         }
     }

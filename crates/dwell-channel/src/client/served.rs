@@ -52,13 +52,25 @@ pub fn register() {
             if facts.f_type as i64 != ask::FUSE {
                 return None;
             }
-            match Served::open(path, options) {
-                // Another file system of the kind.
-                Err(Error::Invalid { .. }) => None,
-                served => Some(served.map(Served::opened)),
+            match Served::find(path, options) {
+                // Another file system of the kind, whatever it says to a question of ours.
+                Ok(Err(asked)) if asked.raw_os_error() != Some(libc::ENOTCONN) => None,
+                found => Some(found.and_then(|served| known(path, served)).map(Served::opened)),
             }
         }));
     });
+}
+
+/// A file of which is known who serves it.
+fn known(path: &Path, asked: io::Result<Served>) -> Result<Served, Error> {
+    asked.map_err(|error| match error.raw_os_error() {
+        Some(libc::ENOTTY) => {
+            let what = "no daemon serves this file: open it without chan:, or serve its directory \
+                        with dwell serve start";
+            Error::invalid(path, what)
+        }
+        _ => Error::io("ask the daemon of", path, None, error),
+    })
 }
 
 /// One open file under a served mount.
@@ -73,6 +85,11 @@ impl Served {
     /// # Errors
     /// What the system refuses, with the path; a file that no daemon serves.
     pub fn open(path: &Path, options: &Options) -> Result<Served, Error> {
+        known(path, Served::find(path, options)?)
+    }
+
+    /// Opens a file, and asks who serves it.
+    fn find(path: &Path, options: &Options) -> Result<io::Result<Served>, Error> {
         let mut flags = 0;
         flags |= if options.direct { libc::O_DIRECT } else { 0 };
         flags |= if options.sync { libc::O_DSYNC } else { 0 };
@@ -86,18 +103,13 @@ impl Served {
             .map_err(|error| Error::io("open", path, None, error))?;
         let place = match ask::place(file.as_raw_fd()) {
             Ok(place) => place,
-            Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
-                let what = "no daemon serves this file: open it without chan:, or serve its directory \
-                            with dwell serve start";
-                return Err(Error::invalid(path, what));
-            }
-            Err(error) => return Err(Error::io("ask the daemon of", path, None, error)),
+            Err(error) => return Ok(Err(error)),
         };
         let asked = |error| Error::io("ask the daemon of", path, None, error);
         let identity = ask::identity(file.as_raw_fd()).map_err(asked)?;
         let path = std::path::absolute(path).map_err(asked)?;
         let write = options.write;
-        Ok(Served { inner: Arc::new(Inner { file, path, identity, place, flags, write }) })
+        Ok(Ok(Served { inner: Arc::new(Inner { file, path, identity, place, flags, write }) }))
     }
 
     fn opened(self) -> Opened {

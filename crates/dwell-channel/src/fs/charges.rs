@@ -92,15 +92,15 @@ impl<T> Charges<T> {
     }
 
     /// What the kernel should forget: some of what it has known longest, of each user who has
-    /// nearly all that they may have.
-    pub fn oldest(&self, most: usize) -> Vec<Vec<Arc<T>>> {
+    /// nearly all that they may have, among those that are `asked` for.
+    pub fn oldest(&self, most: usize, asked: impl Fn(u32) -> bool) -> Vec<(u32, Vec<Arc<T>>)> {
         let mut state = self.state();
-        let crowded: Vec<u32> =
-            state.users.keys().copied().filter(|user| self.is_crowded(&state, *user)).collect();
-        let users = crowded.iter().filter_map(|account| {
-            let user = state.users.get_mut(account)?;
+        let is_meant = |user: &u32| asked(*user) && self.is_crowded(&state, *user);
+        let crowded: Vec<u32> = state.users.keys().copied().filter(is_meant).collect();
+        let users = crowded.into_iter().filter_map(|account| {
+            let user = state.users.get_mut(&account)?;
             let some = most.min(user.own / 4 + 1);
-            Some(user.oldest(some))
+            Some((account, user.oldest(some)))
         });
         // The caller drops them without this lock, which the end of a file takes.
         users.collect()
@@ -247,7 +247,8 @@ mod tests {
         let idle = charges.take(2).unwrap();
         charges.told(2, &Arc::new(99), false);
         let asked = |most| -> Vec<u32> {
-            charges.oldest(most).iter().flatten().map(|file| **file).collect()
+            let users = charges.oldest(most, |_| true);
+            users.iter().flat_map(|(_, files)| files).map(|file| **file).collect()
         };
         assert_eq!(files.len(), 12);
         assert_eq!((asked(3), asked(3)), (vec![1, 2, 3], vec![4, 5, 6]));
@@ -255,7 +256,7 @@ mod tests {
         let files: Vec<_> = files.into_iter().filter(|file| !(7..10).contains(&**file)).collect();
         assert_eq!((asked(3), asked(3)), (vec![10, 11, 0], vec![1, 2, 3]));
         drop((files, held));
-        assert!(charges.oldest(3).is_empty(), "a user who has few is left alone");
+        assert!(charges.oldest(3, |_| true).is_empty(), "a user who has few is left alone");
         drop(idle);
         assert!(charges.state().users.is_empty());
     }

@@ -13,6 +13,7 @@ mod error;
 mod facts;
 mod filesystem;
 mod flags;
+mod forget;
 mod hidden;
 mod listing;
 mod lock;

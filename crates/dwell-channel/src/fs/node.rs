@@ -246,9 +246,19 @@ impl Nodes {
         self.charges.wait(account).map_err(|_| Errno::NFILE)
     }
 
-    /// Where files lie that the kernel should forget, at most so many of each user.
-    pub fn oldest(&self, most: usize) -> Vec<(u64, OsString)> {
-        self.charges.oldest(most).iter().flatten().map(|node| node.place()).collect()
+    /// Where files lie that the kernel should forget, at most so many of each user that is `asked`
+    /// for; no directory but where that is said.
+    pub fn oldest(
+        &self,
+        most: usize,
+        directories: bool,
+        asked: impl Fn(u32) -> bool,
+    ) -> Vec<(u32, Vec<(u64, OsString)>)> {
+        let fits = |node: &&Arc<Node>| directories || node.kind != FileType::Directory;
+        let places =
+            |nodes: Vec<Arc<Node>>| nodes.iter().filter(fits).map(|node| node.place()).collect();
+        let users = self.charges.oldest(most, asked).into_iter();
+        users.map(|(account, nodes)| (account, places(nodes))).collect()
     }
 }
 

@@ -9,19 +9,20 @@ mod tests;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::mpsc::{Receiver, sync_channel};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dwell_mounts::{self as mounts, How, SERVED};
-use fuser::{Config, INodeNo, MountOption, SessionACL};
+use fuser::{Config, MountOption, SessionACL};
 use rustix::process::{Resource, Rlimit};
 
 use super::caller::Callers;
 use super::charges::Charges;
 use super::error::Error;
 use super::facts::{Channels, Facts};
+use super::forget::forget_old;
 use super::hidden::Hidden;
 use super::lock::lock;
 use super::node::Nodes;
@@ -120,7 +121,7 @@ impl Server {
         let (crowded, crowds) = sync_channel(1);
         let passthrough = Passthrough::new(options.passthrough, &callers, &root);
         let in_memory = kind_of(&root) == Some(TMPFS);
-        let charges = Charges::new(most_files / 8 * 7, !every_user);
+        let charges = Charges::new(most_files / 4 * 3, !every_user);
         let nodes = Nodes::new(root, charges)
             .map_err(|error| Error::io("cannot be looked at", &backing, error))?;
         let tree = Arc::new(Tree {
@@ -165,12 +166,12 @@ impl Server {
             ends: Condvar::new(),
         });
         let server = Server { shared: shared.clone() };
-        let tree = Arc::downgrade(&tree);
+        let (tree, mount) = (Arc::downgrade(&tree), shared.options.mount.clone());
         let no_thread =
             |error| Error::io("no thread to serve it", &server.shared.options.mount, error);
         thread::Builder::new()
             .name("dwell-forget".to_owned())
-            .spawn(move || forget_old(&tree, &crowds))
+            .spawn(move || forget_old(&tree, &mount, &crowds))
             .map_err(no_thread)?;
         thread::Builder::new()
             .name("dwell-end".to_owned())
@@ -332,36 +333,5 @@ fn mount_error(mount: &Path, error: io::Error) -> Error {
             "cannot be mounted: neither the right to mount nor fusermount3 (package fuse3) is there",
         ),
         _ => Error::invalid(mount, format!("cannot be mounted: {}", text.trim())),
-    }
-}
-
-/// Names of one user that the kernel is asked to forget before those of the next.
-const FORGOTTEN_AT_ONCE: usize = 256;
-/// Threads that ask. Each waits for the requests in its name's directory, and the kernel lets in
-/// all that have waited for long enough before the next request. A user who looks up names of one
-/// directory in as many threads as may wait at a time is still overtaken.
-const FORGETTERS: usize = 32;
-
-/// Asks the kernel to forget what it has known longest of users who have nearly all they may have.
-fn forget_old(tree: &Weak<Tree>, crowds: &Receiver<()>) {
-    while crowds.recv().is_ok() {
-        let Some(tree) = tree.upgrade() else { return };
-        let Some(notifier) = tree.notifier.get() else { continue };
-        let names = tree.nodes.oldest(FORGOTTEN_AT_ONCE);
-        let each = names.len().div_ceil(FORGETTERS).max(1);
-        thread::scope(|scope| {
-            for some in names.chunks(each) {
-                let forget = move || {
-                    for (parent, name) in some {
-                        // An entry that is open or gone stays as it is.
-                        let _ = notifier.inval_entry(INodeNo(*parent), name);
-                    }
-                };
-                let forgetter = thread::Builder::new().name("dwell-forget".to_owned());
-                if forgetter.spawn_scoped(scope, forget).is_err() {
-                    forget();
-                }
-            }
-        });
     }
 }

@@ -13,7 +13,7 @@ use dwell::monitor::{Config, SystemMonitor};
 use dwell::parameters::DeviceParameters;
 use dwell::policy::Adaptive;
 use dwell::{Decision, File, Options, Reason, WaitPolicy};
-use dwell_policy::{Arm, Arms, Call, Goal, Kind as Request, Ns, Wait};
+use dwell_policy::{Arm, Arms, Call, Goal, Kind as Request, Load, Ns, Wait};
 
 use super::lab::skip;
 use super::sampled::step;
@@ -65,8 +65,8 @@ const SCENES: [Scene; 9] = [
 ];
 
 const AFTER_ONE: Begins = Begins::After(&[State::Together]);
-/// The last change soon follows another.
 const NEXT: Begins = Begins::NextProcess(&[State::Apart]);
+/// The last change soon follows another.
 const AFTER_THREE: Begins = Begins::After(&[State::Apart, State::Together, State::Apart]);
 
 impl Scene {
@@ -347,7 +347,11 @@ impl Reads {
     /// What trials of this size have cost so far.
     fn regret_ns(&self, file: &File) -> f64 {
         let wait = file.wait_of(Request::Read, self.size_bytes, Call::Blocking);
-        let known = file.learner().and_then(|learner| learner.told(&wait, 1));
-        known.map_or(0.0, |known| known.arms.iter().map(|told| told.regret_ns).sum())
+        // The two states of load are searched apart.
+        let of = |load| {
+            let known = file.learner().and_then(|learner| learner.told(&Wait { load, ..wait }, 1));
+            known.map_or(0.0, |known| known.arms.iter().map(|told| told.regret_ns).sum::<f64>())
+        };
+        of(Load::new(0.0, 0.0, 0.5)) + of(Load::new(1.0, 1.0, 0.5))
     }
 }

@@ -10,7 +10,7 @@ const SLACK: f64 = 0.08;
 const CHANGED_OF_SPREAD: f64 = 10.0;
 const SLACK_OF_SPREAD: f64 = 1.5;
 
-/// The scatter of looks is of what one is off the one before, over the root of two.
+/// Two looks that scatter alike are off each other by the root of two more than off their mean.
 const OF_NEIGHBOURS: f64 = 0.71;
 
 /// How far a quantity of the incumbent's lately was off its level, in sum, upwards and downwards,

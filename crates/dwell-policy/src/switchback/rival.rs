@@ -131,7 +131,8 @@ impl Rival {
 
     /// What its trials showed may no longer hold.
     pub fn doubt(&mut self) {
-        (self.tried, self.took_ns, self.promise, self.doubted) = (0, 0, 0.0, true);
+        (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
+        (self.own, self.doubted) = (false, true);
     }
 
     /// How long it is left alone for having taken so long.

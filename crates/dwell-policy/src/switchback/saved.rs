@@ -85,8 +85,8 @@ impl Switchback {
         true
     }
 
-    /// Hears what another process has found of the same incumbent's rivals. What this process has
-    /// seen for itself once, no two need try again.
+    /// Hears what another process has found of the same incumbent's rivals, as far as this one has
+    /// tried them itself: no two need try the same again and again.
     pub fn hear_of(&mut self, now: Ns, words: &[u64; SAVED_WORDS]) {
         let &[incumbent, active, ..] = words;
         if incumbent != self.incumbent as u64 + 1 || self.is_trying() {
@@ -97,7 +97,11 @@ impl Switchback {
             if arm != self.incumbent && rival.own && saved[3].min(now) > rival.told.tried {
                 let due_in_ns = saved[0].saturating_sub(active).min(LAST_NS);
                 rival.due = rival.due.max(self.active + due_in_ns);
+                let Told { trials, regret_ns, .. } = rival.told;
                 rival.recall(now, saved);
+                // The other may take back what it promises, and would not say so here.
+                rival.promise = 0.0;
+                rival.told = Told { trials, regret_ns, ..rival.told };
             }
         }
     }

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::mount::MountFlags;
 
 use super::*;
 use crate::daemon::{self, Daemon};
@@ -155,4 +156,38 @@ fn one_user_sees_many_more_files_than_the_kernel_may_know() {
     });
     let took = began.elapsed();
     assert!(took < Duration::from_secs(40), "what is forgotten in time took {took:?}");
+}
+
+/// A tmpfs until it is dropped.
+struct Mounted(PathBuf);
+
+impl Mounted {
+    fn at(path: PathBuf) -> Mounted {
+        rustix::mount::mount("none", &path, "tmpfs", MountFlags::empty(), None).unwrap();
+        Mounted(path)
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+#[test]
+fn what_is_mounted_within_the_tree_stays_there_when_files_are_forgotten() {
+    let Some((scene, _alone)) = served() else { return };
+    make(&scene, "above", 1000);
+    make(&scene, "above/inner", 0);
+    let inner = scene.path("above/inner");
+    as_user(USER, || fs::metadata(&inner).map(|_| ())).unwrap();
+    let mounted = Mounted::at(inner.clone());
+    let above = scene.path("above");
+    as_user(USER, || {
+        let seen = (0..1000).filter(|at| fs::metadata(above.join(format!("file-{at}"))).is_ok());
+        assert_eq!(seen.count(), 1000);
+    });
+    let stays = mounts::mounted_at(&inner).unwrap();
+    assert!(stays.is_some_and(|mounted| mounted.kind == "tmpfs"), "it was taken off");
+    drop(mounted);
 }
