@@ -175,7 +175,7 @@ impl Drop for Mounted {
 }
 
 #[test]
-fn what_is_mounted_within_the_tree_stays_there_when_files_are_forgotten() {
+fn a_mount_within_the_tree_stays_when_files_are_forgotten() {
     let Some((scene, _alone)) = served() else { return };
     make(&scene, "above", 1000);
     make(&scene, "above/inner", 0);
