@@ -101,10 +101,10 @@ impl Shared {
         pages.clone().for_each(|page| self.pages.pin(page, true));
     }
 
-    /// The least that the region keeps of a shared budget: what is pinned, and a few to come and go
-    /// by.
+    /// The least that the region keeps of a shared budget: what is pinned, and half of the least to
+    /// come and go by.
     pub fn least(&self, pinned: u32) -> u32 {
-        pinned.saturating_add(LEAST_PAGES).min(self.pages.count().max(LEAST_PAGES))
+        pinned.saturating_add(LEAST_PAGES / 2).min(self.pages.count()).max(LEAST_PAGES)
     }
 }
 

@@ -197,11 +197,26 @@ fn a_region_that_pins_gets_its_pages_from_others_until_all_have_pinned_the_budge
         let refused =
             |region: &Region, pages| region.pin(0..pages * PAGE_BYTES).err().unwrap().to_string();
         let error = refused(&active, 160);
-        assert!(error.contains("other regions need 557056 of them"), "{error}");
+        assert!(error.contains("other regions need 540672 of them"), "{error}");
         let error = refused(&idle, 300);
         assert!(error.contains("the budget has 1048576 bytes"), "{error}");
         drop(pin);
         drop(active.pin(0..160 * PAGE_BYTES).unwrap());
+    }
+}
+
+#[test]
+fn a_region_with_the_least_that_any_has_pins_half_of_it() {
+    let (_dir, path) = file(BYTES);
+    for faults in BOTH {
+        let budget = Budget::new(16 * PAGE_BYTES).unwrap();
+        let options = Options::within(&budget).faults(faults);
+        let Some(one) = region(open(&path, false), &options) else { return };
+        let other = Region::open(open(&path, false), &options).unwrap();
+        let pins = [&one, &other].map(|region| region.pin(0..4 * PAGE_BYTES).unwrap());
+        assert_eq!(read(&one, 99 * PAGE_BYTES), byte_at(99 * PAGE_BYTES));
+        assert!(one.pin(0..5 * PAGE_BYTES).is_err());
+        drop(pins);
     }
 }
 
