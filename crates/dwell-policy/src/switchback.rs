@@ -203,7 +203,7 @@ impl Switchback {
             cpu_level: 0.0,
             looks: 0.0,
             drift: Drift::NONE,
-            cpu_drift: Drift::NONE,
+            cpu_drift: Drift::OF_FEW,
             usual_ns: 0.0,
             calm_until: 0,
             calm_ns: CALM_NS,
@@ -227,7 +227,7 @@ impl Switchback {
     /// Begins with the arm that a prior chose.
     pub fn begin(&mut self, now: Ns, prior: Arm, offered: Arms) {
         (self.incumbent, self.offered) = (prior, offered);
-        (self.drift, self.cpu_drift, self.counted) = (Drift::NONE, Drift::NONE, now);
+        (self.drift, self.cpu_drift, self.counted) = (Drift::NONE, Drift::OF_FEW, now);
         // Spinning is tried first: where it is cheaper, it is so by most.
         for (arm, rival) in Arm::ALL.into_iter().zip(&mut self.rivals) {
             rival.due = self.active + UNTRIED_NS + Ns::from(arm != Arm::Spin);

@@ -20,6 +20,8 @@ pub(super) struct Drift {
     up: f64,
     down: f64,
     pub spread: f64,
+    /// Looks that the scatter is averaged over where it grows.
+    growth: f64,
     /// The look before; 0 where there is none.
     before: f64,
     /// The looks since it was at its level: their number and sum.
@@ -28,8 +30,17 @@ pub(super) struct Drift {
 }
 
 impl Drift {
-    pub const NONE: Drift =
-        Drift { up: 0.0, down: 0.0, spread: SLACK, before: 0.0, looks: 0.0, sum: 0.0 };
+    pub const NONE: Drift = Drift {
+        up: 0.0,
+        down: 0.0,
+        spread: SLACK,
+        growth: MEMORY,
+        before: 0.0,
+        looks: 0.0,
+        sum: 0.0,
+    };
+    /// A quantity that is measured on few requests: it may scatter widely.
+    pub const OF_FEW: Drift = Drift { growth: 4.0, ..Drift::NONE };
 
     /// Hears of one more look, and says whether the level has changed.
     pub fn hear(&mut self, level: f64, mean: f64) -> bool {
@@ -44,7 +55,8 @@ impl Drift {
         // Looks after a change scatter no more than those before it, but for the first.
         if self.before > 0.0 {
             let apart = self::off(self.before, mean).abs() * OF_NEIGHBOURS;
-            self.spread += (apart.min(2.0 * slack) - self.spread) / MEMORY;
+            let memory = if apart > self.spread { self.growth } else { MEMORY };
+            self.spread += (apart.min(2.0 * slack) - self.spread) / memory;
         }
         self.before = mean;
         self.up.max(self.down) > CHANGED.max(self.spread * CHANGED_OF_SPREAD)
@@ -61,7 +73,7 @@ impl Drift {
     }
 
     pub fn forget(&mut self) {
-        *self = Drift { spread: self.spread, ..Drift::NONE };
+        *self = Drift { spread: self.spread, growth: self.growth, ..Drift::NONE };
     }
 }
 

@@ -61,10 +61,13 @@ impl Switchback {
         let costs_otherwise = self.drift.hear(self.level, mean);
         let takes_otherwise = tells && self.cpu_drift.hear(self.cpu_level, cpu_time);
         if costs_otherwise || takes_otherwise {
-            let (cost, looks) = self.drift.since().unwrap_or((mean, 1.0));
-            let (cpu_time, cpu_looks) = self.cpu_drift.since().unwrap_or((cpu_time, 1.0));
+            // Where only its CPU time has changed, its cost is known.
+            let of_cost = if costs_otherwise { self.drift.since() } else { None };
+            let (cost, looks) = of_cost.unwrap_or((self.level, self.looks));
+            let of_cpu_time = self.cpu_drift.since();
             self.changed(cost);
-            (self.cpu_level, self.looks) = (cpu_time, looks.max(cpu_looks));
+            self.looks = looks;
+            self.cpu_level = of_cpu_time.map_or(cpu_time, |(cpu_time, _)| cpu_time);
             return;
         }
         self.looks = (self.looks + 1.0).min(MEMORY);

@@ -132,7 +132,7 @@ impl Rival {
     /// What its trials showed may no longer hold.
     pub fn doubt(&mut self) {
         (self.tried, self.took_ns, self.promise) = (0, 0, 0.0);
-        (self.own, self.doubted) = (false, true);
+        (self.own, self.doubted, self.kept_until) = (false, true, 0);
     }
 
     /// How long it is left alone for having taken so long.

@@ -99,10 +99,11 @@ impl Switchback {
         self.forget_level(0.0);
         for rival in &mut self.rivals {
             (rival.tried, rival.took_ns, rival.promise) = (0, 0, 0.0);
-            (rival.own, rival.doubted) = (false, false);
+            rival.own = false;
         }
+        let rival = &mut self.rivals[arm as usize];
         // The process may end before it is believed.
-        self.rivals[arm as usize].promise = promised;
+        (rival.promise, rival.doubted) = (promised, false);
         self.start(now, probation_ns, probation_ns);
     }
 

@@ -137,7 +137,8 @@ fn scatter_is_no_change() {
             trials.push(program.trials - before);
         }
         println!("scatter {scatter}: {trials:?} trials, {switches} switches");
-        assert!(switches <= 4, "{scatter}: {switches}");
+        // In these hundred minutes an arm takes over five times at most, and is given back.
+        assert!(switches <= 10, "{scatter}: {switches}");
         // A trial takes 15 ms: of 300 s, so many are 0.3 %.
         assert!(trials.iter().sum::<u32>() <= 60 * 20, "{scatter}: {trials:?}");
     }
@@ -162,4 +163,37 @@ fn processes_side_by_side_share_their_trials() {
     println!("{} trials alone, {trials:?} beside others", alone.trials);
     assert!(all.iter().all(|program| program.search.incumbent() == Arm::Spin));
     assert!(trials.iter().all(|trials| trials * 2 <= alone.trials));
+}
+
+#[test]
+fn an_arm_that_was_given_back_because_the_state_changed_takes_over_in_its_own() {
+    for seed in 0..20 {
+        let mut program = Program::new(seed, 0.03, Goal::Latency);
+        program.go_on(APART, LONG);
+        while program.search.incumbent() == Arm::Spin {
+            program.make(together(1.35));
+        }
+        // It is on probation.
+        program.go_on(APART, 4 * SECOND);
+        assert_eq!(program.search.incumbent(), Arm::Spin, "{seed}");
+        program.go_on(together(1.35), 4 * SECOND);
+        assert_eq!(program.search.incumbent(), Arm::Call, "{seed}");
+    }
+}
+
+#[test]
+fn cpu_times_that_scatter_keep_no_change_from_being_answered() {
+    for seed in 0..20 {
+        let mut program = Program::new(seed, 0.03, Goal::Balanced);
+        program.go_on(APART, LONG);
+        let until = program.now + 3 * SECOND;
+        while program.now < until {
+            let mut costs = together(0.85);
+            // A request is metered with the worker's time between, or without.
+            costs[Arm::Spin as usize].1 =
+                [1_400.0, 3_400.0, 5_400.0][program.random.next() as usize % 3];
+            program.make(costs);
+        }
+        assert_eq!(program.search.incumbent(), Arm::Call, "{seed}");
+    }
 }
