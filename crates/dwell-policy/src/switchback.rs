@@ -96,6 +96,9 @@ const LEAD_NS: Ns = LEG_NS / 2;
 /// Fewer requests tell nothing: what counts is prolonged until there are so many, for so long.
 const FEWEST: u64 = 32;
 const PATIENCE_NS: Ns = 2_000 * MS;
+/// A trial beside others who want the CPUs is not prolonged for as long: its thread may come to its
+/// CPU seldom.
+const PATIENCE_BESIDE_NS: Ns = 200 * MS;
 /// Of an arm that is so much dearer, this few say enough.
 const FAR_DEARER: f64 = 4.0;
 const FEWEST_OF_FAR_DEARER: u64 = 4;
@@ -370,7 +373,9 @@ impl Switchback {
         let slow = if self.usual_ns > 0.0 { (self.usual_ns * SLOW) as Ns } else { Ns::MAX };
         self.step = Step { arm, trial, from, until, slow };
         (self.began, self.lead_ns) = (self.active, lead_ns);
-        self.patient_until = until.saturating_add(PATIENCE_NS);
+        let is_capped = trial && self.others_above;
+        let patience_ns = if is_capped { PATIENCE_BESIDE_NS } else { PATIENCE_NS };
+        self.patient_until = until.saturating_add(patience_ns);
         self.seen = Seen::default();
     }
 
