@@ -401,7 +401,12 @@ impl Switchback {
         let may_recheck = self.recheck_at <= self.active;
         let doubted =
             self.others().filter(|(_, rival)| rival.doubted && !is_due(rival) && may_recheck);
-        let doubted = doubted.min_by(|a, b| a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns));
+        // The other way of waiting first.
+        let spins = self.incumbent.spins();
+        let doubted = doubted.min_by(|a, b| {
+            let alike = (a.0.spins() == spins).cmp(&(b.0.spins() == spins));
+            alike.then(a.1.told.cost_ns.total_cmp(&b.1.told.cost_ns))
+        });
         let is_long = |arm: Arm, rival: &Rival| {
             let is_dear = rival.told.cost_ns >= self.level * TOO_DEAR_FOR_LONG;
             let takes_from_others = self.others_above && arm.spins();

@@ -14,6 +14,8 @@ const RECOVERY_NS: Ns = 3_000 * MS;
 /// or the cost has changed.
 const FADING_LOOKS: u32 = 5;
 const FADES: f64 = 0.8;
+/// A change that is answered at once, soon after another too.
+const MUCH_DEARER: f64 = 1.5;
 
 impl Switchback {
     /// Looks whether the incumbent costs as much as before again. What it cost meanwhile is a cost
@@ -90,8 +92,11 @@ impl Switchback {
 
     /// The incumbent costs something else now, and so may all others.
     pub(super) fn changed(&mut self, mean: f64) {
+        // Blocking that became so much dearer may be in a state in which spinning gains.
+        let is_much_dearer = mean > self.level * MUCH_DEARER && !self.incumbent.spins();
+        let since = self.active.saturating_sub(self.calm_until.saturating_sub(self.calm_ns));
         self.forget_level(mean);
-        if self.active >= self.calm_until {
+        if self.active >= self.calm_until || is_much_dearer && since >= CALM_NS {
             let same = self.switches == self.switches_then && self.is_settled();
             self.calm_ns = if same { (self.calm_ns * 2).min(LONGEST_CALM_NS) } else { CALM_NS };
             self.switches_then = self.switches;
